@@ -1,0 +1,65 @@
+"""Which authority a caller has over a tool: pure rules over one bundle, used wherever authority is checked."""
+
+from dataclasses import dataclass
+
+from gateway.domain.catalogue import AgentGrant, Bundle, SubjectGrant, Tool, Workflow
+from gateway.domain.principal import Principal
+from gateway.domain.reasons import ReasonCode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """A workflow granted to an agent for a subject that it may act for."""
+
+    agent_name: str
+    agent: AgentGrant
+    subject_name: str
+    subject: SubjectGrant
+    workflow: Workflow
+
+    @property
+    def principal(self) -> Principal:
+        """The intersection of what the agent and the subject may do."""
+        return Principal(
+            agent=self.agent_name,
+            subject=self.subject_name,
+            permissions=frozenset(self.agent.permissions) & frozenset(self.subject.permissions),
+            attributes=self.subject.attributes,
+        )
+
+
+def find_scope(bundle: Bundle, agent_name: str, workflow_name: str, subject_name: str | None) -> Scope | ReasonCode:
+    """The scope that `agent_name` was granted, or the code that says why there is none."""
+    workflow = bundle.workflows.get(workflow_name)
+    if workflow is None:
+        return ReasonCode.WORKFLOW_UNKNOWN
+    agent = bundle.agents.get(agent_name)
+    if agent is None or workflow_name not in agent.workflows:
+        return ReasonCode.WORKFLOW_NOT_ALLOWED
+    if subject_name is None:
+        return ReasonCode.SUBJECT_REQUIRED
+    # An agent learns nothing about people that it does not act for: not even whether they exist.
+    if agent.act_for == "jwt" or (agent.act_for != "*" and subject_name not in agent.act_for):
+        return ReasonCode.DELEGATION_INVALID
+    subject = bundle.subjects.get(subject_name)
+    if subject is None:
+        return ReasonCode.SUBJECT_UNKNOWN
+    return Scope(agent_name=agent_name, agent=agent, subject_name=subject_name, subject=subject, workflow=workflow)
+
+
+def find_tool(bundle: Bundle, scope: Scope, tool_name: str) -> Tool | ReasonCode:
+    """The tool that the scope exposes under that name, or the code that says why there is none."""
+    tool = bundle.tools.get(tool_name)
+    if tool is None:
+        return ReasonCode.TOOL_UNKNOWN
+    declared = scope.workflow.declaration
+    if tool_name not in declared.tools:
+        return ReasonCode.TOOL_NOT_IN_WORKFLOW
+    if tool.declaration.risk.level > declared.max_risk.level:
+        return ReasonCode.RISK_ABOVE_WORKFLOW
+    return tool
+
+
+def has_permissions(tool: Tool, principal: Principal) -> bool:
+    """Whether agent and subject both have every permission that the tool needs."""
+    return principal.permissions.issuperset(tool.declaration.permissions)

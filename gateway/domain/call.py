@@ -1,0 +1,216 @@
+"""A call at each step of its path: every stage takes one of these values and returns the next one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+from uuid import UUID
+
+from gateway.domain.authority import Scope
+from gateway.domain.catalogue import Bundle, FieldError, Tool
+from gateway.domain.decision import Decision
+from gateway.domain.outcome import CallState, Delivery, Outcome
+from gateway.domain.principal import Caller, Principal
+from gateway.domain.result import Answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProposedCall:
+    """What the model wrote, untrusted, with what the agent service put beside it."""
+
+    id: str | None = None
+    """The model's id for the call; never invented, never used as a key across rounds."""
+    name: str | None = None
+    args: Any = None
+    """Any JSON value; absent, null and ``{}`` are the same call."""
+    defects: tuple[FieldError, ...] = ()
+    """What was wrong with the text of the arguments already while it was read."""
+    idempotency_key: str | None = None
+    approval_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposed:
+    """A call as it enters: authenticated, under one bundle revision, with its one `now` and its decision id."""
+
+    caller: Caller
+    bundle: Bundle
+    decision_id: UUID
+    now: datetime
+    workflow_name: str
+    run_id: str
+    on_behalf_of: str | None
+    context: Mapping[str, Any]
+    call: ProposedCall
+    round: tuple[UUID, int] | None = None
+    """The round and the call's position in it, where there is one."""
+    trace_id: str | None = None
+    is_dry_run: bool = False
+
+    @classmethod
+    def after(cls, earlier: "Proposed", **found: Any) -> Self:
+        """The next step of `earlier`: all that it knew, and what a stage found."""
+        return cls(**vars(earlier), **found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recalled(Proposed):
+    """After *recall*: not seen before under its transport key."""
+
+    fingerprint: bytes
+    """SHA-256 over tool, subject and arguments as the model wrote them (32 bytes)."""
+    transport_key: bytes | None
+    """SHA-256 of the idempotency key, where the agent gave one (32 bytes)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved(Recalled):
+    """After *resolve*: the tool is known and exposed in a workflow that the agent was granted."""
+
+    tool: Tool
+    scope: Scope
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validated(Resolved):
+    """After *validate*: arguments and context fit their schemas."""
+
+    args: dict[str, Any]
+    """Normalised (integral floats as integers), nothing filled in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Authorized(Validated):
+    """After *authorize*: agent and subject both have every permission of the tool."""
+
+    principal: Principal
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallCount:
+    """How often calls were made that may have had an effect, and how the last of them ended."""
+
+    count: int = 0
+    last_at: datetime | None = None
+    last_status: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastCall:
+    """One earlier call of the run, as policies see it."""
+
+    tool: str
+    status: str
+    reason_code: str | None
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApprovalFact:
+    """The approval that the call named, as the ledger has it."""
+
+    approval_id: str
+    state: str
+    effect_hash: bytes
+    rule: str
+    expires_at: datetime
+    is_expired: bool
+    summary: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What one ledger snapshot says about a call's run, its recent twins and its approval."""
+
+    run_calls: int = 0
+    run_failures: int = 0
+    history: tuple[PastCall, ...] = ()
+    """Newest last, at most 20."""
+    same_call: CallCount = CallCount()
+    same_tool: CallCount = CallCount()
+    approval: ApprovalFact | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Informed(Authorized):
+    """After *facts*: what the ledger knows, the call's business identity and its cost."""
+
+    facts: Facts
+    business_key: bytes | None
+    """SHA-256 of the tool's business key values (32 bytes)."""
+    effect_hash: bytes
+    """SHA-256 of what will actually run; approvals bind to it (32 bytes)."""
+    costs: Mapping[str, int]
+    """Unit -> micro-units, as the tool declares them for these arguments."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided(Informed):
+    """After *decide*: policy allows the call."""
+
+    decision: Decision
+    policy_input: bytes
+    """The exact document that policy saw (JSON)."""
+    engine: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admitted(Decided):
+    """After *admit*: decision, claims, budgets and log position are committed; only the send lies ahead."""
+
+    delivery: "Dispatch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Executed(Admitted):
+    """After *execute*."""
+
+    delivered: Delivery
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normalized(Executed):
+    """After *normalize*."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled(Normalized):
+    """After *settle*: the outcome is committed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownCall:
+    """A call that the ledger already answers for."""
+
+    decision_id: UUID
+    state: CallState
+    agent: str
+    subject: str
+    tool: str
+    fingerprint: bytes
+    answer: Answer | None
+    """What was told when it ended; None while it runs."""
+    is_expired: bool = False
+    """Its transport key is past its time; it never executes again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """A call that is answered from the ledger instead of going on."""
+
+    known: KnownCall
+    answer: Answer
+
+
+class Dispatch:
+    """A prepared, not yet sent execution: everything that can block or refuse was taken before admission."""
+
+    async def send(self) -> Delivery:
+        """Deliver to the tool, once."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Give the slot back; called exactly once, sent or not."""
+        raise NotImplementedError

@@ -1,0 +1,53 @@
+"""Canonical JSON (RFC 8785) and the digests that are taken over it."""
+
+import hashlib
+import math
+from typing import Any
+
+import orjson
+import rfc8785
+
+MAX_SAFE_INTEGER = 2**53 - 1
+
+
+def canonical_json(value: Any) -> bytes:
+    """The RFC 8785 form of a JSON value; ValueError for what I-JSON cannot carry (NaN, big integers, lone surrogates).
+
+    orjson writes the same bytes where no float and no non-ASCII key occurs; a property test holds it to rfc8785.
+    """
+    if _is_plain(value):
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    try:
+        return rfc8785.dumps(value)
+    except (rfc8785.CanonicalizationError, UnicodeError, RecursionError) as error:
+        msg = "not representable as canonical JSON"
+        raise ValueError(msg) from error
+
+
+def digest(label: str, value: Any) -> bytes:
+    """SHA-256 of a label, a NUL and the canonical form of `value` (32 bytes)."""
+    return hashlib.sha256(label.encode() + b"\0" + canonical_json(value)).digest()
+
+
+def integral_floats_as_integers(value: Any) -> Any:
+    """The same JSON value with ``3.0`` as ``3`` wherever a float is integral and exact (|v| <= 2^53-1)."""
+    if isinstance(value, float):
+        return int(value) if math.isfinite(value) and value.is_integer() and abs(value) <= MAX_SAFE_INTEGER else value
+    if isinstance(value, dict):
+        return {key: integral_floats_as_integers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [integral_floats_as_integers(item) for item in value]
+    return value
+
+
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    if kind is str:
+        return value.isascii()
+    if kind is int:
+        return -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER
+    if kind is dict:
+        return all(type(key) is str and key.isascii() and _is_plain(item) for key, item in value.items())
+    if kind is list:
+        return all(map(_is_plain, value))
+    return kind is bool or value is None

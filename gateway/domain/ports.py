@@ -1,0 +1,151 @@
+"""The seams: what the enforcer and its stages need from the outside, each with one contract suite in tests/contract."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from gateway.domain.call import Authorized, Decided, Dispatch, Facts, KnownCall, Normalized, Recalled
+from gateway.domain.catalogue import PolicySet, ToolDeclaration
+from gateway.domain.decision import ApprovalRequest, Refusal
+from gateway.domain.record import RecordDraft
+
+
+class PolicyEngine(Protocol):
+    """A Rego engine (PDP)."""
+
+    @property
+    def name(self) -> str:
+        """Engine and version, as records name it."""
+        ...
+
+    async def activate(self, policies: PolicySet) -> None:
+        """Load a checked revision beside the active one, then switch. PolicyFault leaves the old one active."""
+        ...
+
+    async def decide(self, revision: str, document: bytes) -> Any:
+        """Evaluate ``data.gateway.decision`` with `document` (JSON) as input under `revision`.
+
+        Returns the raw answer as parsed JSON, unchecked. Raises PolicyFault: POLICY_UNDEFINED, POLICY_TIMEOUT,
+        POLICY_EVALUATION_ERROR, POLICY_ENGINE_UNAVAILABLE, or POLICY_STALE where `revision` is not loaded.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End every worker or connection."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invocation:
+    """One call as an executor needs it."""
+
+    decision_id: UUID
+    tool: ToolDeclaration
+    args: Mapping[str, Any]
+    context: Mapping[str, Any]
+    tenant: str
+    agent: str
+    subject: str
+    run_id: str
+    downstream_key: str
+    """Equal for all attempts of one call; services that deduplicate get it as their idempotency key."""
+
+
+class Executor(Protocol):
+    """Makes calls real in one way (http, python)."""
+
+    def check(self, tool: ToolDeclaration, tenant: str) -> str | None:
+        """Why this tool cannot run here (unknown connection, missing function), or None. Asked at activation."""
+        ...
+
+    async def prepare(self, invocation: Invocation) -> Dispatch | Refusal:
+        """Take everything that can block or refuse (slot, connection's credential, the built request); send nothing."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections and threads."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activation:
+    """What became of putting a bundle revision in force."""
+
+    revision: str
+    epoch: int
+    digest_key: bytes
+    """The tenant's key for digests in records (32 bytes)."""
+    changed: bool
+
+
+class Ledger(Protocol):
+    """The PostgreSQL side. Every method may raise LedgerUnavailable; after it nothing may be sent."""
+
+    async def activate(self, tenant: str, revision: str, *, by: str, replace: bool) -> Activation | str:
+        """Put `revision` in force with its record, or answer the other active revision when not `replace`."""
+        ...
+
+    async def recall(self, tenant: str, agent: str, transport_key: bytes) -> KnownCall | None:
+        """The call that holds a transport key, whatever its state."""
+        ...
+
+    async def read_facts(self, call: Authorized, business_key: bytes | None) -> Facts | KnownCall | Refusal:
+        """One snapshot: run, recent calls, approval; or the live call that holds the business key; or RUN_MISMATCH."""
+        ...
+
+    async def admit(self, call: Decided, record: RecordDraft) -> None | Refusal | KnownCall:
+        """One transaction: control row, claims, run, budgets, call, record with its position. None: committed.
+
+        A Refusal (budget, stale revision) or a KnownCall (somebody else was first) leaves nothing behind.
+        In a dry run the same checks run read-only and nothing is written.
+        """
+        ...
+
+    async def settle(self, call: Normalized, record: RecordDraft, answer: Mapping[str, Any]) -> None:
+        """One transaction: the call's end, its budgets and its outcome record. Safe to repeat."""
+        ...
+
+    async def refuse(self, call: Recalled | None, refusal: Refusal, record: RecordDraft) -> ApprovalRequest | None:
+        """Commit the record of a refused call; opens or finds the approval where a person must agree."""
+        ...
+
+    async def note_replay(self, record: RecordDraft) -> None:
+        """Commit the record of a call that was answered from the ledger."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogPage:
+    """One page of records, newest first, each in its stored JSON form."""
+
+    items: tuple[dict[str, Any], ...]
+    next_position: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogQuery:
+    """Filters over the decision log of one tenant; half-open window [after, before) of times."""
+
+    tenant: str
+    terms: tuple[tuple[str, str], ...] = ()
+    """(field, value) pairs, all of which must hold."""
+    after: datetime | None = None
+    before: datetime | None = None
+    below_position: int | None = None
+    limit: int = 50
+
+
+class DecisionLog(Protocol):
+    """Read access to records."""
+
+    async def find(self, query: LogQuery) -> LogPage:
+        """One page, newest first, stable while records arrive."""
+        ...
+
+    async def get(self, tenant: str, decision_id: UUID) -> dict[str, Any] | None:
+        """A record with its payload and the records linked to it; None where this tenant has no such record."""
+        ...
+
+
