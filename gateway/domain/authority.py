@@ -63,3 +63,12 @@ def find_tool(bundle: Bundle, scope: Scope, tool_name: str) -> Tool | ReasonCode
 def has_permissions(tool: Tool, principal: Principal) -> bool:
     """Whether agent and subject both have every permission that the tool needs."""
     return principal.permissions.issuperset(tool.declaration.permissions)
+
+
+def may_see(bundle: Bundle, agent_name: str, workflow_name: str, subject_name: str | None, tool_name: str) -> bool:
+    """Whether an agent may today still call a tool for a subject, and so see what an earlier call of it returned."""
+    scope = find_scope(bundle, agent_name, workflow_name, subject_name)
+    if isinstance(scope, ReasonCode):
+        return False
+    tool = find_tool(bundle, scope, tool_name)
+    return not isinstance(tool, ReasonCode) and has_permissions(tool, scope.principal)

@@ -1,17 +1,20 @@
 """A call at each step of its path: every stage takes one of these values and returns the next one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Literal, Self
 from uuid import UUID
 
 from gateway.domain.authority import Scope
 from gateway.domain.catalogue import Bundle, FieldError, Tool
-from gateway.domain.decision import Decision
+from gateway.domain.decision import ApprovalRequest, Decision
 from gateway.domain.outcome import CallState, Delivery, Outcome
 from gateway.domain.principal import Caller, Principal
-from gateway.domain.result import Answer
+from gateway.domain.trail import Trail
+
+LIVE_STATES = frozenset({CallState.RUNNING, CallState.PENDING_CLIENT, CallState.IN_DOUBT, CallState.SUCCEEDED})
+"""States of calls that had an effect or may still have one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,8 @@ class Proposed:
 
     caller: Caller
     bundle: Bundle
+    digest_key: bytes = bytes(32)
+    """The tenant's key for digests in records."""
     decision_id: UUID
     now: datetime
     workflow_name: str
@@ -46,6 +51,8 @@ class Proposed:
     """The round and the call's position in it, where there is one."""
     trace_id: str | None = None
     is_dry_run: bool = False
+    trail: Trail = field(default_factory=Trail)
+    """Stages passed so far with their outcomes and times, for the record."""
 
     @classmethod
     def after(cls, earlier: "Proposed", **found: Any) -> Self:
@@ -158,7 +165,7 @@ class Decided(Informed):
 class Admitted(Decided):
     """After *admit*: decision, claims, budgets and log position are committed; only the send lies ahead."""
 
-    delivery: "Dispatch"
+    dispatch: "Dispatch"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,21 +186,48 @@ class Normalized(Executed):
 class Settled(Normalized):
     """After *settle*: the outcome is committed."""
 
+    answer: dict[str, Any]
+    """What the agent is told (wire form)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class KnownCall:
-    """A call that the ledger already answers for."""
+    """A call that the ledger already answers for, found by one of its two identities."""
 
+    kind: Literal["transport", "business"]
+    """The identity that it was found by."""
     decision_id: UUID
     state: CallState
     agent: str
     subject: str
     tool: str
     fingerprint: bytes
-    answer: Answer | None
-    """What was told when it ended; None while it runs."""
+    answer: Mapping[str, Any] | None
+    """What was told when it ended (wire form); None while it runs."""
     is_expired: bool = False
-    """Its transport key is past its time; it never executes again."""
+    """Past its time: a transport key never executes again, a business key is free again."""
+
+    def holds(self, fingerprint: bytes) -> bool:
+        """Whether its claim still stands against a call with `fingerprint`.
+
+        A business key is held by calls that may have had an effect, inside its window. A transport key stands for
+        whatever ended, and for any other input under the same key; only an open call with the same input goes on.
+        """
+        if self.kind == "business":
+            return self.state in LIVE_STATES and not self.is_expired
+        return self.is_expired or self.state is not CallState.OPEN or self.fingerprint != fingerprint
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallNow:
+    """A decided call as it stands: its state, and what can be told about it."""
+
+    state: CallState
+    answer: Mapping[str, Any] | None
+    """What was told when it ended (wire form); None while it runs and for refused calls."""
+    record: Mapping[str, Any]
+    """The decision's record."""
+    approval: ApprovalRequest | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +235,8 @@ class Replay:
     """A call that is answered from the ledger instead of going on."""
 
     known: KnownCall
-    answer: Answer
+    is_permitted: bool
+    """Whether the caller may still see the tool; if not, the status is told without data."""
 
 
 class Dispatch:

@@ -7,6 +7,8 @@ from typing import Any
 import orjson
 import rfc8785
 
+from gateway.domain.json_values import is_array, is_object
+
 MAX_SAFE_INTEGER = 2**53 - 1
 
 
@@ -33,21 +35,20 @@ def integral_floats_as_integers(value: Any) -> Any:
     """The same JSON value with ``3.0`` as ``3`` wherever a float is integral and exact (|v| <= 2^53-1)."""
     if isinstance(value, float):
         return int(value) if math.isfinite(value) and value.is_integer() and abs(value) <= MAX_SAFE_INTEGER else value
-    if isinstance(value, dict):
+    if is_object(value):
         return {key: integral_floats_as_integers(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if is_array(value):
         return [integral_floats_as_integers(item) for item in value]
     return value
 
 
 def _is_plain(value: Any) -> bool:
-    kind = type(value)
-    if kind is str:
+    if isinstance(value, str):
         return value.isascii()
-    if kind is int:
+    if value is None or isinstance(value, bool):
+        return True
+    if isinstance(value, int):
         return -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER
-    if kind is dict:
-        return all(type(key) is str and key.isascii() and _is_plain(item) for key, item in value.items())
-    if kind is list:
-        return all(map(_is_plain, value))
-    return kind is bool or value is None
+    if is_object(value):
+        return all(key.isascii() and _is_plain(item) for key, item in value.items())
+    return is_array(value) and all(map(_is_plain, value))

@@ -7,7 +7,7 @@ All are frozen and refuse unknown fields.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Protocol, Self
 
@@ -18,7 +18,7 @@ from gateway.domain.reasons import EFFECT_STATUS, Effect, ReasonCode, Status
 MICRO = 1_000_000
 """Amounts are integers in millionths of their unit inside the gateway."""
 
-_DURATION = re.compile(r"(\d{1,9})(ms|s|m|h|d)")
+_DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -38,7 +38,7 @@ def parse_amount(value: object) -> int:
         raise ValueError(msg)
     try:
         micro = Decimal(value) * MICRO
-    except InvalidOperation:
+    except ArithmeticError:
         raise ValueError(msg) from None
     if not micro.is_finite() or micro != micro.to_integral_value() or not 0 <= micro <= 9_000_000_000 * MICRO:
         raise ValueError(msg)
@@ -50,7 +50,9 @@ Amount = Annotated[int, BeforeValidator(parse_amount)]
 ToolName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,47}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,127}$")]
 Permission = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*:[a-z][a-z0-9_.-]*$", max_length=100)]
-Reference = Annotated[str, Field(pattern=r"^(args|context)\.[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$|^subject$|^agent$|^run_id$|^downstream_key$")]
+Reference = Annotated[
+    str, Field(pattern=r"^(args|context)\.[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$|^subject$|^agent$|^run_id$|^downstream_key$")
+]
 """A template field: ``args.city``, ``context.requestVersion``, ``subject``, ``agent``, ``run_id``, ``downstream_key``."""
 
 
@@ -381,6 +383,10 @@ class Bundle:
     budgets: tuple[Budget, ...]
     own_reasons: Mapping[str, OwnReason]
     policy: PolicySet
+
+    def knows(self, code: str) -> bool:
+        """Whether `code` is a standard one or one of the bundle's own."""
+        return code in self.own_reasons or code in ReasonCode.__members__
 
     def message(self, code: str) -> str:
         """The sentence for a standard code or one of the bundle's own."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -72,12 +72,12 @@ class Refusal:
     errors: tuple[FieldError, ...] = ()
     decision: Decision | None = None
     """The policy's answer, where policy was reached."""
+    policy_input: bytes | None = None
+    """The exact document that policy saw (JSON), where policy was reached."""
     approval: ApprovalRequest | None = None
     retry_after_ms: int = RETRY_AFTER_MS
     detail: str | None = None
     """For the record only (bounded); never told to the model."""
-    has_transport_claim: bool = False
-    """Whether the refused call keeps its idempotency key bound to its input."""
 
 
 class GatewayFault(Exception):
@@ -105,5 +105,3 @@ class LedgerUnavailable(GatewayFault):
 
     def __init__(self, detail: str) -> None:
         super().__init__(ReasonCode.LEDGER_UNAVAILABLE, detail)
-
-

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from gateway.domain.call import Authorized, Decided, Dispatch, Facts, KnownCall, Normalized, Recalled
+from gateway.domain.call import Authorized, CallNow, Decided, Dispatch, Facts, KnownCall, Normalized, Proposed
 from gateway.domain.catalogue import PolicySet, ToolDeclaration
 from gateway.domain.decision import ApprovalRequest, Refusal
 from gateway.domain.record import RecordDraft
@@ -83,7 +83,7 @@ class Activation:
 class Ledger(Protocol):
     """The PostgreSQL side. Every method may raise LedgerUnavailable; after it nothing may be sent."""
 
-    async def activate(self, tenant: str, revision: str, *, by: str, replace: bool) -> Activation | str:
+    async def activate(self, tenant: str, revision: str, record: RecordDraft, *, replace: bool) -> Activation | str:
         """Put `revision` in force with its record, or answer the other active revision when not `replace`."""
         ...
 
@@ -95,11 +95,11 @@ class Ledger(Protocol):
         """One snapshot: run, recent calls, approval; or the live call that holds the business key; or RUN_MISMATCH."""
         ...
 
-    async def admit(self, call: Decided, record: RecordDraft) -> None | Refusal | KnownCall:
+    async def admit(self, call: Decided, record: RecordDraft) -> Refusal | KnownCall | None:
         """One transaction: control row, claims, run, budgets, call, record with its position. None: committed.
 
         A Refusal (budget, stale revision) or a KnownCall (somebody else was first) leaves nothing behind.
-        In a dry run the same checks run read-only and nothing is written.
+        In a dry run the budgets are only read and nothing is written.
         """
         ...
 
@@ -107,12 +107,19 @@ class Ledger(Protocol):
         """One transaction: the call's end, its budgets and its outcome record. Safe to repeat."""
         ...
 
-    async def refuse(self, call: Recalled | None, refusal: Refusal, record: RecordDraft) -> ApprovalRequest | None:
-        """Commit the record of a refused call; opens or finds the approval where a person must agree."""
+    async def refuse(self, call: Proposed, refusal: Refusal, record: RecordDraft, arguments: bytes) -> ApprovalRequest | None:
+        """Commit the record of a refused call; opens or finds the approval where a person must agree.
+
+        `arguments` is the redacted argument document that an approver will see (JSON).
+        """
         ...
 
-    async def note_replay(self, record: RecordDraft) -> None:
-        """Commit the record of a call that was answered from the ledger."""
+    async def note_replay(self, record: RecordDraft, about: UUID) -> None:
+        """Commit the record of a call that was answered from the ledger, linked to the decision that it repeats."""
+        ...
+
+    async def get_call(self, tenant: str, agent: str, decision_id: UUID) -> CallNow | None:
+        """An agent's call as it stands; None where this agent has no such decision."""
         ...
 
 
@@ -147,5 +154,3 @@ class DecisionLog(Protocol):
     async def get(self, tenant: str, decision_id: UUID) -> dict[str, Any] | None:
         """A record with its payload and the records linked to it; None where this tenant has no such record."""
         ...
-
-

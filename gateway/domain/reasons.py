@@ -76,19 +76,51 @@ class ReasonCode(StrEnum):
     CLIENT_SILENT = "CLIENT_SILENT", Status.FAILED, "The client did not report a result in time."
     ABANDONED = "ABANDONED", Status.FAILED, "The call was abandoned before it ended. It changed nothing."
     EXECUTION_TEMPORARY = "EXECUTION_TEMPORARY", Status.TEMPORARY_ERROR, _LATER
-    EXECUTION_TIMEOUT = "EXECUTION_TIMEOUT", Status.TEMPORARY_ERROR, "The tool was too slow; it changed nothing. The same call may be repeated after `retry_after_ms`."
-    NO_EFFECT_PROVEN = "NO_EFFECT_PROVEN", Status.TEMPORARY_ERROR, "It is certain that nothing happened. The same call may be repeated after `retry_after_ms`."
+    EXECUTION_TIMEOUT = (
+        "EXECUTION_TIMEOUT",
+        Status.TEMPORARY_ERROR,
+        "The tool was too slow; it changed nothing. The same call may be repeated after `retry_after_ms`.",
+    )
+    NO_EFFECT_PROVEN = (
+        "NO_EFFECT_PROVEN",
+        Status.TEMPORARY_ERROR,
+        "It is certain that nothing happened. The same call may be repeated after `retry_after_ms`.",
+    )
     OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN", Status.OUTCOME_UNKNOWN, "It may have happened. Do not repeat or replace it; it is being resolved."
 
     # The request.
     ARGUMENTS_INVALID = "ARGUMENTS_INVALID", Status.INVALID_ARGUMENTS, _CORRECT
-    CONTEXT_INVALID = "CONTEXT_INVALID", Status.INVALID_ARGUMENTS, "The call was not run. The context named in `errors` does not fit this workflow."
-    CALL_ID_REUSED = "CALL_ID_REUSED", Status.INVALID_ARGUMENTS, "The call was not run. One call id was used for different calls in this round; give each call its own id."
+    CONTEXT_INVALID = (
+        "CONTEXT_INVALID",
+        Status.INVALID_ARGUMENTS,
+        "The call was not run. The context named in `errors` does not fit this workflow.",
+    )
+    CALL_ID_REUSED = (
+        "CALL_ID_REUSED",
+        Status.INVALID_ARGUMENTS,
+        "The call was not run. One call id was used for different calls in this round; give each call its own id.",
+    )
     CALL_NAME_MISSING = "CALL_NAME_MISSING", Status.INVALID_ARGUMENTS, "The call was not run. Name the tool to call."
-    IDEMPOTENCY_KEY_REQUIRED = "IDEMPOTENCY_KEY_REQUIRED", Status.BLOCKED, "Not allowed without an idempotency key. Do not call it again in this turn."
-    IDEMPOTENCY_KEY_REUSED = "IDEMPOTENCY_KEY_REUSED", Status.BLOCKED, "Not allowed: this identity already belongs to a different call. Do not call it again in this turn."
-    IDEMPOTENCY_KEY_EXPIRED = "IDEMPOTENCY_KEY_EXPIRED", Status.BLOCKED, "Not allowed: this idempotency key has expired. Do not call it again in this turn."
-    DUPLICATE_EFFECT = "DUPLICATE_EFFECT", Status.BLOCKED, "Not allowed: the same action was already taken. Do not call it again in this turn."
+    IDEMPOTENCY_KEY_REQUIRED = (
+        "IDEMPOTENCY_KEY_REQUIRED",
+        Status.BLOCKED,
+        "Not allowed without an idempotency key. Do not call it again in this turn.",
+    )
+    IDEMPOTENCY_KEY_REUSED = (
+        "IDEMPOTENCY_KEY_REUSED",
+        Status.BLOCKED,
+        "Not allowed: this identity already belongs to a different call. Do not call it again in this turn.",
+    )
+    IDEMPOTENCY_KEY_EXPIRED = (
+        "IDEMPOTENCY_KEY_EXPIRED",
+        Status.BLOCKED,
+        "Not allowed: this idempotency key has expired. Do not call it again in this turn.",
+    )
+    DUPLICATE_EFFECT = (
+        "DUPLICATE_EFFECT",
+        Status.BLOCKED,
+        "Not allowed: the same action was already taken. Do not call it again in this turn.",
+    )
     IN_PROGRESS = "IN_PROGRESS", Status.IN_PROGRESS, "The same call is still running. Ask again with the same call after `retry_after_ms`."
 
     # Identity.
@@ -100,12 +132,20 @@ class ReasonCode(StrEnum):
     TOOL_UNKNOWN = "TOOL_UNKNOWN", Status.BLOCKED, "There is no such tool. Do not call it again in this turn."
     TOOL_REMOVED = "TOOL_REMOVED", Status.BLOCKED, "This tool no longer exists. Do not call it again in this turn."
     TOOL_DISABLED = "TOOL_DISABLED", Status.BLOCKED, "This tool is switched off. Do not call it again in this turn."
-    TOOL_NOT_IN_WORKFLOW = "TOOL_NOT_IN_WORKFLOW", Status.BLOCKED, "This tool is not available in this workflow. Do not call it again in this turn."
+    TOOL_NOT_IN_WORKFLOW = (
+        "TOOL_NOT_IN_WORKFLOW",
+        Status.BLOCKED,
+        "This tool is not available in this workflow. Do not call it again in this turn.",
+    )
     RISK_ABOVE_WORKFLOW = "RISK_ABOVE_WORKFLOW", Status.BLOCKED, _BLOCKED
     PERMISSION_MISSING = "PERMISSION_MISSING", Status.BLOCKED, _BLOCKED
     AGENT_SUSPENDED = "AGENT_SUSPENDED", Status.BLOCKED, _BLOCKED
     TENANT_FROZEN = "TENANT_FROZEN", Status.BLOCKED, _BLOCKED
-    RUN_MISMATCH = "RUN_MISMATCH", Status.BLOCKED, "Not allowed: this run belongs to another workflow or person. Do not call it again in this turn."
+    RUN_MISMATCH = (
+        "RUN_MISMATCH",
+        Status.BLOCKED,
+        "Not allowed: this run belongs to another workflow or person. Do not call it again in this turn.",
+    )
     RUN_CANCELLED = "RUN_CANCELLED", Status.BLOCKED, "This run was cancelled. Do not call any more tools."
 
     # Policy.
@@ -125,17 +165,41 @@ class ReasonCode(StrEnum):
     # People.
     CONFIRMATION_REQUIRED = "CONFIRMATION_REQUIRED", Status.CONFIRMATION_REQUIRED, _PERSON
     APPROVAL_REQUIRED = "APPROVAL_REQUIRED", Status.CONFIRMATION_REQUIRED, _PERSON
-    SECOND_APPROVAL_REQUIRED = "SECOND_APPROVAL_REQUIRED", Status.CONFIRMATION_REQUIRED, "A second person must agree. Afterwards repeat this call with `approval_id`."
-    APPROVAL_PENDING = "APPROVAL_PENDING", Status.CONFIRMATION_REQUIRED, "A person has not answered yet. Afterwards repeat this call with `approval_id`."
+    SECOND_APPROVAL_REQUIRED = (
+        "SECOND_APPROVAL_REQUIRED",
+        Status.CONFIRMATION_REQUIRED,
+        "A second person must agree. Afterwards repeat this call with `approval_id`.",
+    )
+    APPROVAL_PENDING = (
+        "APPROVAL_PENDING",
+        Status.CONFIRMATION_REQUIRED,
+        "A person has not answered yet. Afterwards repeat this call with `approval_id`.",
+    )
     APPROVAL_DENIED = "APPROVAL_DENIED", Status.BLOCKED, "A person said no. Do not call it again in this turn."
-    APPROVAL_EXPIRED = "APPROVAL_EXPIRED", Status.BLOCKED, "The approval has expired. Do not wait for it; a new call without `approval_id` asks anew."
+    APPROVAL_EXPIRED = (
+        "APPROVAL_EXPIRED",
+        Status.BLOCKED,
+        "The approval has expired. Do not wait for it; a new call without `approval_id` asks anew.",
+    )
     APPROVAL_CONSUMED = "APPROVAL_CONSUMED", Status.BLOCKED, "The approval was already used. Do not call it again in this turn."
-    APPROVAL_OUT_OF_SCOPE = "APPROVAL_OUT_OF_SCOPE", Status.BLOCKED, "The approval is for a different call. Repeat exactly the approved call, or call without `approval_id`."
+    APPROVAL_OUT_OF_SCOPE = (
+        "APPROVAL_OUT_OF_SCOPE",
+        Status.BLOCKED,
+        "The approval is for a different call. Repeat exactly the approved call, or call without `approval_id`.",
+    )
     APPROVAL_UNKNOWN = "APPROVAL_UNKNOWN", Status.BLOCKED, "There is no such approval. Call without `approval_id` to ask for one."
 
     # Limits.
-    BUDGET_CALLS_EXHAUSTED = "BUDGET_CALLS_EXHAUSTED", Status.BLOCKED, "A limit on the number of calls is used up. Do not call it again in this turn."
-    BUDGET_COST_EXHAUSTED = "BUDGET_COST_EXHAUSTED", Status.BLOCKED, "A spending limit does not leave room for this call. Do not call it again in this turn."
+    BUDGET_CALLS_EXHAUSTED = (
+        "BUDGET_CALLS_EXHAUSTED",
+        Status.BLOCKED,
+        "A limit on the number of calls is used up. Do not call it again in this turn.",
+    )
+    BUDGET_COST_EXHAUSTED = (
+        "BUDGET_COST_EXHAUSTED",
+        Status.BLOCKED,
+        "A spending limit does not leave room for this call. Do not call it again in this turn.",
+    )
     BUDGET_UNIT_MISSING = "BUDGET_UNIT_MISSING", Status.BLOCKED, _BLOCKED
     LOOP_DETECTED = "LOOP_DETECTED", Status.BLOCKED, "This call failed repeatedly with the same input. Do not call it again in this turn."
     RATE_LIMITED = "RATE_LIMITED", Status.TEMPORARY_ERROR, _LATER

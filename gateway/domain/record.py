@@ -47,9 +47,9 @@ class RecordDraft:
 
     def at(self, position: int, at: datetime, **late: Any) -> "Record":
         """The record as it is stored: at its position, with its exact bytes. `late` adds facts known only in the commit."""
-        document = (
+        document: dict[str, Any] = (
             _EMPTY
-            | self.facts
+            | dict(self.facts)
             | late
             | {
                 "decision_id": str(self.decision_id),

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.domain.json_values import is_array, is_object
+
 _IN_PATH = re.compile(r"\{([^{}]*)\}")
 
 
@@ -33,7 +35,7 @@ class Sources:
         root, *fields = reference.split(".")
         value: Any = getattr(self, root)
         for field in fields:
-            if not isinstance(value, Mapping) or field not in value:
+            if not is_object(value) or field not in value:
                 return MISSING
             value = value[field]
         return value
@@ -49,9 +51,9 @@ def read_pointer(document: Any, pointer: str) -> Any:
     value = document
     for token in pointer.split("/")[1:]:
         key = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, Mapping) and key in value:
+        if is_object(value) and key in value:
             value = value[key]
-        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+        elif is_array(value) and key.isdecimal() and int(key) < len(value):
             value = value[int(key)]
         else:
             return MISSING

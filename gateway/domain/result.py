@@ -107,7 +107,17 @@ class PendingClient(_Result):
 
 
 Result = Annotated[
-    Ok | NoMatch | InvalidArguments | Blocked | Suppressed | ConfirmationRequired | TemporaryError | Failed | OutcomeUnknown | InProgress | PendingClient,
+    Ok
+    | NoMatch
+    | InvalidArguments
+    | Blocked
+    | Suppressed
+    | ConfirmationRequired
+    | TemporaryError
+    | Failed
+    | OutcomeUnknown
+    | InProgress
+    | PendingClient,
     Field(discriminator="status"),
 ]
 

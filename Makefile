@@ -1,0 +1,54 @@
+# Everything that this project does, as commands that can be guessed. `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+.DEFAULT_GOAL := help
+.PHONY: help setup demo run test check format lock docs clean
+
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.server ## Only the environment (.venv), from the lock file
+
+demo: $(VENV)/.server ## Start everything on loopback and play a recorded model turn through it
+	@$(BIN)/gateway demo
+
+run: $(VENV)/.server ## As demo, then keep serving; prints URL, keys and a curl to paste
+	@$(BIN)/gateway demo --keep
+
+test: $(VENV)/.dev ## The whole test suite
+	$(BIN)/python -m pytest -q
+
+check: $(VENV)/.dev ## Format, lint, types, imports, the sample bundle
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+	$(BIN)/gateway check policies/travel
+
+format: $(VENV)/.dev ## Format the code and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.dev ## Write the generated pages of docs/ anew
+	$(BIN)/python -m tests.generated
+
+lock: ## Write the lock files anew (needs uv)
+	uv pip compile pyproject.toml --extra server --group build --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements/server.lock
+	uv pip compile pyproject.toml --extra server --group build --group dev --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -c requirements/server.lock -o requirements/dev.lock
+
+clean: ## Remove the environment and what runs left behind
+	rm -rf $(VENV) .gateway .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=…")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.server: requirements/server.lock pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/server.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.lock $(VENV)/.server
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@touch $@

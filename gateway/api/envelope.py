@@ -1,0 +1,151 @@
+"""Reading a request: strict JSON, the envelope's own models, and the calls that the model wrote inside it.
+
+A fault of the envelope is a problem (400, 413, 415). Whatever the model wrote is carried on as it is: it gets a result.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gateway.api.problems import Problem, ProblemError
+from gateway.api.strict_json import Document, NotJson, defects_in, read_json
+from gateway.domain.call import ProposedCall
+from gateway.domain.catalogue import FieldError
+
+MAX_BODY_BYTES = 256 * 1024
+_KEY = re.compile(r"[\x21-\x7e]{16,255}")
+
+Token = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\x21-\x7e]+$")]
+"""A name of the agent service's own: visible ASCII without blanks."""
+
+
+class _Envelope(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class CallBody(_Envelope):
+    """One proposed call. `name`, `args` and `id` are the model's words."""
+
+    id: Annotated[str, Field(max_length=512)] | None = None
+    name: Any = None
+    args: Any = None
+    idempotency_key: Annotated[str, Field(pattern=r"^[\x21-\x7e]{16,255}$")] | None = None
+    approval_id: Annotated[str, Field(max_length=128)] | None = None
+
+
+class Setting(_Envelope):
+    """In which workflow, run and context, and on whose behalf."""
+
+    workflow: Token
+    run_id: Token
+    on_behalf_of: Token | None = None
+    context: dict[str, Any] = {}
+
+
+class CallRequest(Setting):
+    """Body of ``POST /v1/calls``."""
+
+    call: CallBody
+
+
+class RoundRequest(Setting):
+    """Body of ``POST /v1/rounds``: all calls of one model turn."""
+
+    calls: Annotated[list[CallBody], Field(min_length=1, max_length=64)]
+
+
+class EvaluationRequest(CallRequest):
+    """Body of ``POST /v1/evaluations``. `agent` is for authors, who ask about another agent."""
+
+    agent: Token | None = None
+
+
+R = TypeVar("R", bound=CallRequest | RoundRequest)
+
+
+async def read_request(request: web.Request, model: type[R]) -> tuple[R, list[ProposedCall]]:
+    """The envelope of a request, and its calls in order. Raises Problem."""
+    document = await read_body(request)
+    envelope = _check(model, document.value)
+    bodies = envelope.calls if isinstance(envelope, RoundRequest) else [envelope.call]
+    prefixes = [f"/calls/{index}" for index in range(len(bodies))] if isinstance(envelope, RoundRequest) else ["/call"]
+    _refuse_defects(document, prefixes, envelope.context)
+    keys = read_idempotency_keys(request, bodies, prefixes)
+    calls = [
+        ProposedCall(
+            id=body.id,
+            name=body.name if isinstance(body.name, str) else None,
+            args=body.args,
+            defects=(*document.defects_below(f"{prefix}/args"), *defects_in(body.args))[:20],
+            idempotency_key=key,
+            approval_id=body.approval_id,
+        )
+        for body, prefix, key in zip(bodies, prefixes, keys, strict=True)
+    ]
+    return envelope, calls
+
+
+async def read_body(request: web.Request) -> Document:
+    """The body as strict JSON. Raises Problem: 400, 413, 415."""
+    if request.content_type != "application/json":
+        raise Problem(415, "UNSUPPORTED_MEDIA_TYPE", "Send the body as application/json.")
+    if "Content-Encoding" in request.headers:
+        raise Problem(415, "UNSUPPORTED_ENCODING", "Send the body without compression.")
+    try:
+        return read_json(await request.read())
+    except web.HTTPRequestEntityTooLarge:
+        raise Problem(413, "BODY_TOO_LARGE", f"The body may have at most {MAX_BODY_BYTES} bytes.") from None
+    except NotJson as error:
+        raise Problem(400, "NOT_JSON", str(error)) from None
+
+
+def read_idempotency_keys(request: web.Request, bodies: Sequence[CallBody], prefixes: Sequence[str]) -> list[str | None]:
+    """The key of each call: its own, or the header's (for a round: header and position). Raises Problem."""
+    headers = request.headers.getall("Idempotency-Key", [])
+    if not headers:
+        return [body.idempotency_key for body in bodies]
+    if len(headers) > 1:
+        raise Problem(400, "IDEMPOTENCY_KEY_INVALID", "Send one Idempotency-Key header.")
+    for body, prefix in zip(bodies, prefixes, strict=True):
+        if body.idempotency_key is not None:
+            clash = ProblemError(pointer=f"{prefix}/idempotency_key", message="the header names a key already")
+            raise Problem(400, "IDEMPOTENCY_KEY_INVALID", "Give a call one key: in the header or in the call.", errors=[clash])
+    key = headers[0].strip()
+    if len(key) > 1 and key[0] == key[-1] == '"':
+        key = key[1:-1]  # the quoted form of RFC 8941 and the bare one are the same key
+    if not _KEY.fullmatch(key):
+        raise Problem(400, "IDEMPOTENCY_KEY_INVALID", "An idempotency key has 16 to 255 visible ASCII characters.")
+    if prefixes == ["/call"]:
+        return [key]
+    return [f"{key} {position}" for position in range(len(bodies))]
+
+
+def _check(model: type[R], value: Any) -> R:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        errors = [
+            _explain(model, found["loc"], found["type"], found["msg"]) for found in error.errors(include_input=False, include_url=False)
+        ]
+        raise Problem(400, "ENVELOPE_INVALID", "The request does not have the expected form; see `errors`.", errors=errors[:20]) from None
+
+
+def _explain(model: type[BaseModel], loc: tuple[int | str, ...], kind: str, message: str) -> ProblemError:
+    pointer = "".join(f"/{str(part)[:64]}" for part in loc)
+    if kind == "extra_forbidden":
+        inside = CallBody if len(loc) > 1 else model
+        return ProblemError(pointer=pointer, message=f"unknown field; allowed: {', '.join(inside.model_fields)}")
+    return ProblemError(pointer=pointer, message="required" if kind == "missing" else message)
+
+
+def _refuse_defects(document: Document, prefixes: Sequence[str], context: dict[str, Any]) -> None:
+    # Ids, names and arguments are the model's words and get a result; all else is the agent service's own.
+    models_words = tuple(f"{prefix}/{part}/" for prefix in prefixes for part in ("id", "name", "args"))
+    own = [found for found in document.defects if not f"{found.path}/".startswith(models_words)]
+    own += [FieldError(path=f"/context{found.path}", message=found.message) for found in defects_in(context)]
+    if own:
+        errors = [ProblemError(pointer=found.path, message=found.message) for found in own[:20]]
+        raise Problem(400, "ENVELOPE_INVALID", "The request holds values that cannot be carried exactly; see `errors`.", errors=errors)

@@ -1,0 +1,90 @@
+"""The OpenAPI 3.1 description, generated from the table of routes and the models that handlers use."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from gateway import __version__
+from gateway.api.problems import CONTENT_TYPE, ProblemDetails
+from gateway.api.routes import ROUTES, Readiness, Route
+
+Refs = Mapping[Any, Any]
+"""The reference to each model's schema, by model."""
+
+_REF = "#/components/schemas/{model}"
+_PROBLEMS = {
+    400: "The request itself is malformed",
+    401: "No known credential",
+    403: "This credential may not",
+    404: "There is no such thing",
+    405: "Not with this method",
+    413: "The body is too large",
+    415: "Only application/json, not compressed",
+    503: "Nothing was done; repeat later",
+}
+
+
+def describe() -> dict[str, Any]:
+    """The whole description as JSON."""
+    bodies = {route.body: None for route in ROUTES if route.body is not None}
+    answers = {ProblemDetails: None} | {route.answer: None for route in ROUTES}
+    names, schemas = models_json_schema(
+        [(model, "validation") for model in bodies] + [(model, "serialization") for model in answers], ref_template=_REF
+    )
+    refs: Refs = {model: schema for (model, _), schema in names.items()}
+    paths: dict[str, dict[str, Any]] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, refs)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Tool-call gateway", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": schemas["$defs"],
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(route: Route, refs: Refs) -> dict[str, Any]:
+    statuses = {*route.other_statuses}
+    if route.roles:
+        statuses |= {401, 403}
+    if route.body or route.parameters:
+        statuses.add(400)
+    if route.body:
+        statuses |= {413, 415}
+    problem = {"description": "", "content": {CONTENT_TYPE: {"schema": refs[ProblemDetails]}}}
+    answers: dict[str, Any] = {str(status): problem | {"description": _PROBLEMS[status]} for status in sorted(statuses)}
+    if route.answer is Readiness:
+        answers["503"] = _answer(route, refs, "Not ready")
+    operation: dict[str, Any] = {
+        "operationId": route.handler.__name__,
+        "summary": route.summary,
+        "responses": {"200": _answer(route, refs, "As described")} | answers,
+        "parameters": _parameters(route),
+    }
+    if route.roles:
+        operation |= {"security": [{"key": []}], "x-roles": sorted(route.roles)}
+    if route.body:
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": refs[route.body]}}}
+    return operation
+
+
+def _answer(route: Route, refs: Refs, description: str) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": refs[route.answer]}}}
+
+
+def _parameters(route: Route) -> list[dict[str, Any]]:
+    parameters: list[dict[str, Any]] = []
+    if "{decision_id}" in route.path:
+        parameters.append({"name": "decision_id", "in": "path", "required": True, "schema": {"type": "string", "format": "uuid"}})
+    parameters += [
+        {"name": found.name, "in": "query", "description": found.description, "required": found.is_required, "schema": found.schema}
+        for found in route.parameters
+    ]
+    if route.takes_idempotency_key:
+        schema = {"type": "string", "pattern": "^[\\x21-\\x7e]{16,255}$"}
+        parameters.append({"name": "Idempotency-Key", "in": "header", "required": False, "schema": schema})
+    return parameters

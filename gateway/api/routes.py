@@ -1,0 +1,142 @@
+"""The one table of routes: method, path, who may use it, handler, and the shapes for the API description."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+from pydantic import BaseModel
+
+from gateway.api import calls, decisions, health
+from gateway.api.envelope import CallRequest, EvaluationRequest, RoundRequest
+from gateway.domain.principal import Role
+from gateway.domain.result import Answer, RoundAnswer
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class EvaluationAnswer(BaseModel):
+    """What would be answered. Fields from `stage` on are for authors."""
+
+    effect: str
+    reason_code: str
+    status: str | None
+    revision: str
+    stage: str | None = None
+    policy: str | None = None
+    replayed: bool | None = None
+    stages: list[dict[str, Any]] | None = None
+    details: dict[str, Any] | None = None
+
+
+class ToolList(BaseModel):
+    """Declarations of tools in the asked format."""
+
+    workflow: str
+    revision: str
+    tools: list[dict[str, Any]]
+
+
+class RecordPage(BaseModel):
+    """One page of records, newest first."""
+
+    items: list[dict[str, Any]]
+    next_cursor: str | None
+
+
+class RecordWithLinks(BaseModel):
+    """A record, the records linked to it (outcome, replays), and its redacted payloads by kind."""
+
+    record: dict[str, Any]
+    linked: list[dict[str, Any]]
+    payloads: dict[str, dict[str, Any]]
+
+
+class Health(BaseModel):
+    """The process answers."""
+
+    status: str
+    version: str
+
+
+class Readiness(BaseModel):
+    """Whether calls can be governed, condition by condition."""
+
+    status: str
+    checks: dict[str, bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """A query parameter, as the API description shows it."""
+
+    name: str
+    description: str
+    schema: dict[str, Any] = field(default_factory=lambda: {"type": "string"})
+    is_required: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """One route. `roles` empty: open to anybody who can reach the port."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    roles: frozenset[Role] = frozenset()
+    body: type[BaseModel] | None = None
+    answer: type[BaseModel]
+    parameters: tuple[Parameter, ...] = ()
+    other_statuses: tuple[int, ...] = ()
+    takes_idempotency_key: bool = False
+
+
+AGENT = frozenset({Role.AGENT})
+AUDITOR = frozenset({Role.AUDITOR})
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        method="POST", path="/v1/calls", handler=calls.post_call, roles=AGENT, body=CallRequest, answer=Answer,
+        summary="Govern one call", takes_idempotency_key=True, other_statuses=(503,),
+    ),
+    Route(
+        method="POST", path="/v1/rounds", handler=calls.post_round, roles=AGENT, body=RoundRequest, answer=RoundAnswer,
+        summary="Govern all calls of one model turn", takes_idempotency_key=True, other_statuses=(503,),
+    ),
+    Route(
+        method="GET", path="/v1/calls/{decision_id}", handler=calls.get_call, roles=AGENT, answer=Answer,
+        summary="A call as it stands now", other_statuses=(404, 503),
+        parameters=(Parameter(name="wait", description="Seconds to wait for its end", schema={"type": "integer", "minimum": 0, "maximum": 60}),),
+    ),
+    Route(
+        method="POST", path="/v1/evaluations", handler=calls.post_evaluation, roles=frozenset({Role.AGENT, Role.AUTHOR}),
+        body=EvaluationRequest, answer=EvaluationAnswer, summary="What would be answered; nothing is done or written", other_statuses=(503,),
+    ),
+    Route(
+        method="GET", path="/v1/tools", handler=calls.get_tools, roles=AGENT, answer=ToolList, summary="Tools that this principal may call",
+        other_statuses=(503,),
+        parameters=(
+            Parameter(name="workflow", description="The workflow", schema={"type": "string", "minLength": 1}, is_required=True),
+            Parameter(name="on_behalf_of", description="The subject"),
+            Parameter(name="format", description="Shape of the declarations", schema={"type": "string", "enum": ["json", "gemini"]}),
+        ),
+    ),
+    Route(
+        method="GET", path="/v1/decisions", handler=decisions.list_decisions, roles=AUDITOR, answer=RecordPage, summary="Find records",
+        other_statuses=(503,),
+        parameters=(
+            Parameter(name="q", description="field:value terms, such as effect:deny tool:book_hotel"),
+            Parameter(name="after", description="At or after this time", schema={"type": "string", "format": "date-time"}),
+            Parameter(name="before", description="Before this time", schema={"type": "string", "format": "date-time"}),
+            Parameter(name="limit", description="Records a page", schema={"type": "integer", "minimum": 1, "maximum": 200}),
+            Parameter(name="cursor", description="next_cursor of the page before"),
+        ),
+    ),
+    Route(
+        method="GET", path="/v1/decisions/{decision_id}", handler=decisions.get_decision, roles=AUDITOR, answer=RecordWithLinks,
+        summary="One record with what belongs to it", other_statuses=(404, 503),
+    ),
+    Route(method="GET", path="/healthz", handler=health.get_health, answer=Health, summary="The process answers"),
+    Route(method="GET", path="/readyz", handler=health.get_readiness, answer=Readiness, summary="Calls can be governed", other_statuses=(503,)),
+)  # fmt: skip

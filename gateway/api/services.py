@@ -1,0 +1,45 @@
+"""What handlers work with, passed in by the composition root."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from aiohttp import web
+
+from gateway.domain.catalogue import Bundle
+from gateway.domain.ports import DecisionLog, Ledger
+from gateway.domain.principal import Caller
+from gateway.enforcer import Enforcer
+from gateway.tasks import TaskSet
+
+
+@dataclass(frozen=True, kw_only=True)
+class InForce:
+    """A tenant's revision in force, with the key for its digests."""
+
+    bundle: Bundle
+    digest_key: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """The collaborators of the HTTP edge."""
+
+    enforcer: Enforcer
+    ledger: Ledger
+    log: DecisionLog
+    in_force: Mapping[str, InForce]
+    """By tenant."""
+    tasks: TaskSet
+    draining: asyncio.Event
+    """Set once the gateway stops: it is no longer ready."""
+    new_id: Callable[[], UUID]
+    now: Callable[[], datetime]
+    readiness: Callable[[], Awaitable[dict[str, bool]]]
+    """Each condition of being ready by name, and whether it holds."""
+
+
+SERVICES = web.AppKey("services", Services)
+CALLER = web.RequestKey("caller", Caller)

@@ -1,0 +1,215 @@
+"""The composition root: the only place that constructs the parts and wires them together."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+from aiohttp import web
+from uuid_utils.compat import uuid7
+
+from gateway.api.server import create_app
+from gateway.api.services import InForce, Services
+from gateway.bundle import Evaluate, Report, check_folder
+from gateway.domain.catalogue import Bundle
+from gateway.domain.drafts import activation_draft
+from gateway.domain.principal import Caller, Role
+from gateway.enforcer import Enforcer, build_path
+from gateway.executors import Executors
+from gateway.executors.connections import Connection
+from gateway.executors.http import HttpExecutor
+from gateway.executors.python import PythonExecutor
+from gateway.ledger.database import Database
+from gateway.ledger.embedded import EmbeddedPostgres
+from gateway.ledger.log import PostgresLog
+from gateway.ledger.migrate import APP_ROLE, current_version, read_migrations, upgrade
+from gateway.ledger.postgres import PostgresLedger
+from gateway.policy.embedded import EmbeddedEngine
+from gateway.policy.rego_tests import run_tests
+from gateway.rehearsal import rehearse
+from gateway.settings import ConnectionSettings, KeySettings, Settings
+from gateway.stages.authenticate import Key
+from gateway.tasks import TaskSet
+
+LOG = structlog.get_logger("gateway")
+
+TENANT = "default"
+DEV_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+DEV_TRAVEL_TOKEN = "dev-token"  # noqa: S105 - the sample service's fixed token, which protects nothing
+
+
+class StartError(Exception):
+    """The gateway cannot start; the text says why and what to do."""
+
+
+class BundleRefused(StartError):
+    """The bundle did not pass its checks."""
+
+    def __init__(self, report: Report) -> None:
+        errors = [finding for finding in report.all_findings if finding.severity == "error"]
+        named = "".join(f"\n  {finding.place}: {finding.code}: {finding.message}" for finding in errors[:5])
+        super().__init__(f"the bundle did not pass its checks:{named}")
+        self.report = report
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevMode:
+    """``--dev``: fixed keys, loopback names only, and the sample travel service as connection ``travel``."""
+
+    travel_api: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A wired gateway: its application and what stopping needs."""
+
+    app: web.Application
+    tasks: TaskSet
+    draining: asyncio.Event
+    revision: str
+
+
+def report_fault(error: Exception) -> None:
+    """Log a fault that was turned into a refusal."""
+    LOG.error("fault_refused", exc_info=error)
+
+
+def open_evaluator(bundle: Bundle) -> AbstractAsyncContextManager[Evaluate]:
+    """A rehearsal of the bundle on an engine of its own."""
+    return rehearse(bundle, engine=EmbeddedEngine(), report=report_fault)
+
+
+async def check(folder: Path) -> Report:
+    """All checks of a bundle that need no operator's side."""
+    return await check_folder(folder, open_evaluator=open_evaluator, run_tests=run_tests)
+
+
+@asynccontextmanager
+async def open_gateway(settings: Settings, *, bundle_dir: Path, dev: "DevMode | None" = None) -> AsyncGenerator[Running]:
+    """Everything between the database and the HTTP application, closed in reverse order. Raises StartError."""
+    is_dev = dev is not None
+    report = await check(bundle_dir)
+    if report.checked is None or not report.is_good:
+        raise BundleRefused(report)
+    bundle = report.checked.bundle
+    async with AsyncExitStack() as stack:
+        executors = _build_executors(settings, dev)
+        stack.push_async_callback(executors.close)
+        _check_executors(bundle, executors)
+        database = await _open_database(stack, settings, is_dev=is_dev)
+        engine = EmbeddedEngine(workers=settings.policy_workers)
+        stack.push_async_callback(engine.close)
+        await engine.activate(bundle.policy)
+        ledger = PostgresLedger(database)
+        draft = activation_draft(uuid7(), TENANT, bundle.revision, "serve --bundle")
+        activation = await ledger.activate(TENANT, bundle.revision, draft, replace=is_dev)
+        if isinstance(activation, str):
+            raise StartError(f"another revision is active: {activation}. Activate {bundle.revision} first, or serve the active one.")
+        tasks, draining = TaskSet(), asyncio.Event()
+        keys = [_read_key(key) for key in settings.keys] + (_dev_keys() if is_dev else [])
+        path = build_path(keys=keys, ledger=ledger, engine=engine, executor=executors, new_id=uuid7, report=report_fault)
+        enforcer = Enforcer(path, ledger=ledger, engine_name=engine.name, tasks=tasks, new_id=uuid7, report=report_fault)
+
+        async def check_readiness() -> dict[str, bool]:
+            return {"database": await database.is_ready(), "policy": engine.is_ready}
+
+        services = Services(
+            enforcer=enforcer,
+            ledger=ledger,
+            log=PostgresLog(database),
+            in_force={TENANT: InForce(bundle=bundle, digest_key=activation.digest_key)},
+            tasks=tasks,
+            draining=draining,
+            new_id=uuid7,
+            now=lambda: datetime.now(UTC),
+            readiness=check_readiness,
+        )
+        app = create_app(services, allowed_hosts=DEV_HOSTS if is_dev else None)
+        yield Running(app=app, tasks=tasks, draining=draining, revision=bundle.revision)
+
+
+@asynccontextmanager
+async def operator_database(settings: Settings) -> AsyncGenerator[str]:
+    """The URL of the database as the host's operator reaches it (able to migrate)."""
+    if settings.database_url:
+        yield settings.database_url
+        return
+    embedded = await asyncio.to_thread(EmbeddedPostgres, settings.data_dir)
+    try:
+        yield embedded.owner_url
+    finally:
+        await asyncio.to_thread(embedded.stop)
+
+
+async def _open_database(stack: AsyncExitStack, settings: Settings, *, is_dev: bool) -> Database:
+    url = await stack.enter_async_context(operator_database(settings))
+    newest = read_migrations()[-1].version
+    if settings.database_url is None:
+        await upgrade(url)
+    elif (found := await current_version(url)) != newest:
+        raise StartError(f"the database has schema version {found}, this release needs {newest}. Run: gateway db upgrade")
+    # The embedded server trusts its socket; the application still works without the owner's rights.
+    user = APP_ROLE if settings.database_url is None else None
+    database = await Database.connect(url, user=user, size=settings.database_connections)
+    stack.push_async_callback(database.close)
+    async with database.transaction() as connection:
+        await connection.execute(database.sql["mark_installation"], is_dev)
+        was_dev = await connection.fetchval(database.sql["read_installation"])
+    if is_dev and not was_dev:
+        raise StartError("this database was not made by --dev. Give --dev a data directory of its own (--data-dir).")
+    if was_dev and not is_dev:
+        raise StartError("this database was made by --dev. Give the gateway a data directory or database of its own.")
+    return database
+
+
+def _build_executors(settings: Settings, dev: DevMode | None) -> Executors:
+    connections = {name: _read_connection(name, found) for name, found in settings.connections.items()}
+    if dev is not None:
+        travel = Connection(name="travel", origin=dev.travel_api, credential=lambda: DEV_TRAVEL_TOKEN, internal=True)
+        connections = {"travel": travel} | connections
+    return Executors(
+        {
+            "http": HttpExecutor(connections, max_in_flight=settings.max_in_flight),
+            "python": PythonExecutor(settings.python_modules, max_in_flight=settings.max_in_flight),
+        }
+    )
+
+
+def _check_executors(bundle: Bundle, executors: Executors) -> None:
+    problems = [
+        f"tools/{tool.name}.yaml: {problem}"
+        for tool in bundle.tools.values()
+        if tool.declaration.exposed and (problem := executors.check(tool.declaration, TENANT))
+    ]
+    if problems:
+        raise StartError("tools that cannot run on this gateway:\n  " + "\n  ".join(problems))
+
+
+def _read_connection(name: str, found: ConnectionSettings) -> Connection:
+    return Connection(
+        name=name,
+        origin=found.origin,
+        credential=found.credential.reader() if found.credential else None,
+        internal=found.internal,
+        tenants=frozenset(found.tenants) if found.tenants is not None else None,
+    )
+
+
+def _read_key(key: KeySettings) -> Key:
+    name = key.agent or key.person or key.name or ""
+    return Key.of(key.secret.reader()(), Caller(tenant=key.tenant, name=name, roles=frozenset(key.roles)))
+
+
+def _dev_keys() -> list[Key]:
+    fixed: Iterable[tuple[str, str, Role]] = (
+        ("dev-agent-key", "travel-assistant", Role.AGENT),
+        ("dev-alerts-key", "trip-alerts", Role.AGENT),
+        ("dev-approver-key", "dana", Role.APPROVER),
+        ("dev-auditor-key", "dev-auditor", Role.AUDITOR),
+        ("dev-author-key", "dev-author", Role.AUTHOR),
+        ("dev-operator-key", "dev-operator", Role.OPERATOR),
+    )
+    return [Key.of(secret, Caller(tenant=TENANT, name=name, roles=frozenset({role}))) for secret, name, role in fixed]

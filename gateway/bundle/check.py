@@ -1,0 +1,60 @@
+"""Everything that a bundle must pass before it may be activated: the load, the authors' tests, the decision cases."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.bundle.case_runs import Evaluate, run_cases
+from gateway.bundle.load import CheckedBundle, load_bundle
+from gateway.domain.catalogue import Bundle, PolicySet
+from gateway.domain.findings import Finding
+
+OpenEvaluator = Callable[[Bundle], AbstractAsyncContextManager[Evaluate]]
+"""Starts an engine on a bundle's policies and ends it again; in between calls can be evaluated."""
+RunTests = Callable[[PolicySet, Mapping[str, str]], list[Finding]]
+"""Runs the authors' ``test_`` rules (`gateway.policy.rego_tests.run_tests`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What the check of a folder came to."""
+
+    checked: CheckedBundle | None
+    """The bundle, where the load passed; it may be activated only if `is_good`."""
+    findings: tuple[Finding, ...]
+    """From the load: what is wrong or doubtful in the files."""
+    failures: tuple[Finding, ...] = ()
+    """From the tests and cases."""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the files are in order, whatever the tests say."""
+        return self.checked is not None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the bundle may be activated."""
+        return self.is_valid and not any(finding.severity == "error" for finding in self.failures)
+
+    @property
+    def all_findings(self) -> tuple[Finding, ...]:
+        """Everything that was found, by place."""
+        return tuple(sorted((*self.findings, *self.failures)))
+
+
+async def check_folder(folder: Path, *, open_evaluator: OpenEvaluator, run_tests: RunTests) -> Report:
+    """Load a folder and, where that passes, run its tests and cases."""
+    loaded = await asyncio.to_thread(load_bundle, folder)
+    if isinstance(loaded, list):
+        return Report(checked=None, findings=tuple(loaded))
+    return await check_bundle(loaded, open_evaluator=open_evaluator, run_tests=run_tests)
+
+
+async def check_bundle(checked: CheckedBundle, *, open_evaluator: OpenEvaluator, run_tests: RunTests) -> Report:
+    """Run the tests and cases of a loaded bundle."""
+    failures = await asyncio.to_thread(run_tests, checked.bundle.policy, checked.modules)
+    async with open_evaluator(checked.bundle) as evaluate:
+        failures += await run_cases(checked.bundle, checked.cases, evaluate)
+    return Report(checked=checked, findings=checked.warnings, failures=tuple(sorted(failures)))

@@ -1,0 +1,38 @@
+"""The command line: one file a noun, loaded only when it is named."""
+
+from importlib import import_module
+
+import click
+
+_COMMANDS = {
+    "check": "gateway.cli.check:check",
+    "db": "gateway.cli.db:db",
+    "decisions": "gateway.cli.decisions:decisions",
+    "demo": "gateway.cli.demo:demo",
+    "sample-travel": "gateway.cli.sample:sample_travel",
+    "serve": "gateway.cli.serve:serve",
+    "version": "gateway.cli.version:version",
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        where = _COMMANDS.get(cmd_name)
+        if where is None:
+            return None
+        module, _, name = where.partition(":")
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)  # noqa: S101 - the table above is ours
+        return command
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def gateway() -> None:
+    """Decide whether a model's proposed tool call may become real, and make it real at most once.
+
+    Data goes to stdout, words and progress to stderr. Exit codes: 0 ok, 1 unexpected, 2 usage, 3 bundle or policy
+    invalid, 4 tests failed, 8 not found, 9 not permitted, 10 unreachable.
+    """

@@ -1,0 +1,56 @@
+"""``gateway db``: the schema of the ledger's database, as the host's operator."""
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import click
+
+from gateway.app import operator_database
+from gateway.cli.settings import EXIT_UNEXPECTED, database_options, fail, load_settings, run
+from gateway.domain.decision import LedgerUnavailable
+from gateway.ledger.migrate import current_version, read_migrations, upgrade
+
+
+@click.group()
+def db() -> None:
+    """Look at or upgrade the schema of the ledger's database.
+
+    The database URL must be able to create roles the first time; the gateway itself works with fewer rights.
+    """
+
+
+@db.command("upgrade")
+@database_options
+def upgrade_command(config: Path | None, data_dir: Path | None, database_url: str | None) -> None:
+    """Apply the migrations that are missing."""
+
+    async def work() -> None:
+        async with operator_database(load_settings(config, data_dir=data_dir, database_url=database_url)) as url:
+            applied = await upgrade(url)
+        for migration in applied:
+            click.echo(f"applied {migration.version:04d} {migration.name}", err=True)
+        click.echo(read_migrations()[-1].version)
+
+    _run(work)
+
+
+@db.command("current")
+@database_options
+def current_command(config: Path | None, data_dir: Path | None, database_url: str | None) -> None:
+    """Print the schema version of the database; 0 for an empty one."""
+
+    async def work() -> None:
+        async with operator_database(load_settings(config, data_dir=data_dir, database_url=database_url)) as url:
+            found, newest = await current_version(url), read_migrations()[-1].version
+        if found != newest:
+            click.echo(f"this release needs {newest}: run gateway db upgrade", err=True)
+        click.echo(found)
+
+    _run(work)
+
+
+def _run(work: Callable[[], Coroutine[None, None, None]]) -> None:
+    try:
+        run(work())
+    except LedgerUnavailable as error:
+        fail(f"the database does not answer as needed: {error.detail}", EXIT_UNEXPECTED)

@@ -1,0 +1,139 @@
+"""``gateway demo``: a gateway on loopback, a recorded turn of a model through it, and what came of each call."""
+
+import asyncio
+import json
+import signal
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import click
+
+import gateway as package
+from gateway.cli.child import Child, serve_for_a_while
+from gateway.cli.decisions import show_decision
+from gateway.cli.http import CommandFailed, GatewayHttp, exits_as_told, path_segment
+from gateway.cli.terminal import console, printable, to_json
+from gateway.client import GatewayClient, GatewayClientError
+from gateway.dialects.gemini import read_turn, write_turn
+from gateway.dialects.turn import TurnCall
+from gateway.domain.result import Answer
+
+# The fixed keys of `serve --dev`; they open nothing else.
+AGENT_KEY = "dev-agent-key"
+AUDITOR_KEY = "dev-auditor-key"
+DEV_KEYS = {
+    "agent travel-assistant": AGENT_KEY,
+    "agent trip-alerts": "dev-alerts-key",
+    "approver dana": "dev-approver-key",
+    "auditor": AUDITOR_KEY,
+    "author": "dev-author-key",
+    "operator": "dev-operator-key",
+}
+WORKFLOW = "trip_booking"
+SUBJECT = "ada"
+_STYLES = {"ok": "green", "no_match": "green", "confirmation_required": "yellow", "pending_client": "yellow", "suppressed": "yellow"}
+
+
+@click.command()
+@click.option("--keep", is_flag=True, help="Keep serving afterwards, until Ctrl-C.")
+@click.option(
+    "--bundle", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Folder to serve; the travel sample by default."
+)
+@exits_as_told
+def demo(*, keep: bool, bundle: Path | None) -> None:
+    """Start a gateway with the sample service, play a recorded Gemini turn through it, and show what came of it.
+
+    Everything runs on loopback with the fixed keys of --dev, in a folder that is removed at the end.
+    """
+    try:
+        asyncio.run(_run(bundle or _sample_bundle(), is_kept=keep))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        if not keep:
+            raise CommandFailed("interrupted; the gateway was stopped") from None
+
+
+def _sample_bundle() -> Path:
+    folder = Path(package.__file__).parent.parent / "policies" / "travel"
+    if not folder.is_dir():
+        raise CommandFailed("the sample bundle is not installed here; name a folder with --bundle")
+    return folder
+
+
+def recorded_turn() -> dict[str, Any]:
+    """The recorded ``generateContent`` response: good calls, a booking, an unknown tool, wrong arguments."""
+    return json.loads(files("gateway.cli").joinpath("recorded", "gemini_turn.json").read_text(encoding="utf-8"))
+
+
+async def _run(bundle: Path, *, is_kept: bool) -> None:
+    stopped = asyncio.Event()
+    # A plain `kill` must stop the gateway below as well, so it ends the command in order.
+    playing = asyncio.current_task()
+    assert playing is not None  # noqa: S101 - inside asyncio.run there is one
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set if is_kept else playing.cancel)
+    click.echo("Starting a gateway …", err=True)
+    async with serve_for_a_while(bundle) as child:
+        try:
+            await _play(child)
+        except GatewayClientError as error:
+            raise CommandFailed(f"{error}\n{child.last_words()}".rstrip()) from error
+        if is_kept:
+            _show_how_to_go_on(child)
+            await stopped.wait()
+
+
+async def _play(child: Child) -> None:
+    calls = read_turn(recorded_turn())
+    client = GatewayClient(
+        child.url, AGENT_KEY, workflow=WORKFLOW, run_id="demo-run", on_behalf_of=SUBJECT, context={"requestVersion": "1"}
+    )
+    async with client:
+        answers = (await client.round(call.as_wire() for call in calls)).results
+    out = console()
+    out.print(f"\nThe model proposed {len(calls)} calls in one turn ({WORKFLOW}, on behalf of {SUBJECT}):\n")
+    for number, (call, answer) in enumerate(zip(calls, answers, strict=True), start=1):
+        _show_call(number, call, answer)
+    out.print("\nWhat goes back to the model, one user turn:\n")
+    click.echo(to_json(write_turn(calls, answers), indent=2))
+    shown = _most_telling(answers)
+    if shown is not None:
+        out.print(f"\nWhat an auditor sees of call {answers.index(shown) + 1}:\n")
+        auditor = GatewayHttp(url=child.url, key=AUDITOR_KEY)
+        show_decision(await auditor.request("GET", f"/v1/decisions/{path_segment(shown.decision_id or '')}"))
+
+
+def _show_call(number: int, call: TurnCall, answer: Answer) -> None:
+    from rich.text import Text  # noqa: PLC0415 - rich is loaded only by commands that draw
+
+    result = answer.result
+    line = Text.assemble(
+        f"{number}. {printable(call.name)} {to_json(call.args)}\n   ",
+        (result.status, _STYLES.get(result.status, "red")),
+        f"  {result.reason_code}  decision {answer.decision_id}",
+    )
+    console().print(line)
+
+
+def _most_telling(answers: list[Answer]) -> Answer | None:
+    """The answer that a person must agree to, else the first with a record."""
+    recorded = [answer for answer in answers if answer.decision_id is not None]
+    waiting = [answer for answer in recorded if answer.result.status == "confirmation_required"]
+    return next(iter(waiting or recorded), None)
+
+
+def _show_how_to_go_on(child: Child) -> None:
+    body = {
+        "workflow": "trip_planning",
+        "run_id": "my-run",
+        "on_behalf_of": SUBJECT,
+        "call": {"name": "search_hotels", "args": {"city": "Rome, Italy"}},
+    }
+    out = console()
+    out.print(f"\nServing at {child.url} until Ctrl-C. Keys:")
+    for who, key in DEV_KEYS.items():
+        out.print(f"  {key:<18} {who}")
+    # One line, so that it can be pasted.
+    click.echo(
+        f"\ncurl -s {child.url}/v1/calls -H 'Authorization: Bearer {AGENT_KEY}' -H 'Content-Type: application/json' -d '{json.dumps(body)}'\n"
+        f"gateway decisions list --url {child.url} --key {AUDITOR_KEY}"
+    )

@@ -1,0 +1,140 @@
+"""The HTTP side of commands: where the gateway is, who asks, and which exit code a refusal becomes."""
+
+import asyncio
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
+from urllib.parse import quote
+
+import aiohttp
+import click
+
+from gateway.cli.terminal import printable_lines
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+_TIMEOUT = aiohttp.ClientTimeout(total=60)
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class ExitCode(IntEnum):
+    """Exit codes of all commands; 3 to 7 belong to bundles, tests and integrity."""
+
+    OK = 0
+    UNEXPECTED = 1
+    USAGE = 2
+    NOT_FOUND = 8
+    NOT_PERMITTED = 9
+    UNREACHABLE = 10
+
+
+class CommandFailed(Exception):
+    """A command ends here: one sentence for stderr, and its exit code."""
+
+    def __init__(self, message: str, exit_code: ExitCode = ExitCode.UNEXPECTED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def exits_as_told(command: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let a command end by `CommandFailed`: the sentence goes to stderr, the process ends with the code."""
+
+    @functools.wraps(command)
+    def run(*args: _P.args, **options: _P.kwargs) -> _R:
+        try:
+            return command(*args, **options)
+        except CommandFailed as failed:
+            click.echo(f"gateway: {printable_lines(str(failed))}", err=True)
+            sys.exit(failed.exit_code)
+
+    return run
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayHttp:
+    """A gateway and the key that a command speaks to it with."""
+
+    url: str
+    key: str = field(repr=False)
+
+    def get(self, path: str, params: Mapping[str, str | int | None] | None = None) -> Any:
+        """The JSON body of a GET; `CommandFailed` with the right exit code for everything else."""
+        return asyncio.run(self.request("GET", path, params=params))
+
+    def post(self, path: str, body: Any = None) -> Any:
+        """The JSON body that answers a POST; `CommandFailed` with the right exit code for everything else."""
+        return asyncio.run(self.request("POST", path, body=body))
+
+    async def request(self, method: str, path: str, *, params: Mapping[str, str | int | None] | None = None, body: Any = None) -> Any:
+        """The JSON body of a 2xx answer (None where it is empty); parameters that are None are left out."""
+        query = {name: value for name, value in (params or {}).items() if value is not None}
+        headers = {"Authorization": f"Bearer {self.key}"}
+        try:
+            async with (
+                aiohttp.ClientSession(headers=headers, timeout=_TIMEOUT) as session,
+                # A redirect would carry the key elsewhere.
+                session.request(method, self.url.rstrip("/") + path, params=query, json=body, allow_redirects=False) as response,
+            ):
+                content = await response.read()
+                document = await _json(response) if content else None
+        except aiohttp.InvalidURL:
+            raise CommandFailed(f"{self.url} is not a url such as {DEFAULT_URL}", ExitCode.USAGE) from None
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise CommandFailed(f"no answer from {self.url}: {error or type(error).__name__}", ExitCode.UNREACHABLE) from error
+        if not response.ok or response.status >= 300:
+            raise _refused(response.status, document)
+        return document
+
+
+async def _json(response: aiohttp.ClientResponse) -> Any:
+    try:
+        return await response.json(content_type=None)
+    except ValueError:
+        if response.status == 200:
+            raise CommandFailed("the answer is not JSON; is this the gateway's url?") from None
+        return None
+
+
+def _refused(status: int, document: Any) -> CommandFailed:
+    known = cast("dict[str, Any]", document) if isinstance(document, dict) else {}
+    detail = known.get("detail") or known.get("title") or "no detail given"
+    match status:
+        case 400 | 422:
+            code = ExitCode.USAGE
+        case 401 | 403:
+            code = ExitCode.NOT_PERMITTED
+        case 404:
+            code = ExitCode.NOT_FOUND
+        case 429 | 502 | 503 | 504:
+            code = ExitCode.UNREACHABLE
+        case _:
+            code = ExitCode.UNEXPECTED
+    return CommandFailed(f"{known.get('code') or f'HTTP {status}'}: {detail}", code)
+
+
+def path_segment(value: str) -> str:
+    """`value` as one segment of a path; ids come from people and may hold anything."""
+    return quote(value, safe="")
+
+
+def speaks_to_gateway(command: Callable[_P, _R]) -> Callable[..., _R]:
+    """Give a command ``--url``, ``--key`` and ``--key-file``, and call it with `gateway`, a `GatewayHttp`."""
+
+    @click.option("--url", envvar="GATEWAY_URL", default=DEFAULT_URL, show_default=True, help="The gateway's url [GATEWAY_URL].")
+    @click.option("--key", envvar="GATEWAY_API_KEY", help="API key or JWT [GATEWAY_API_KEY].")
+    @click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="File that holds the key.")
+    @exits_as_told
+    @functools.wraps(command)
+    def with_gateway(*args: Any, url: str, key: str | None, key_file: Path | None, **options: Any) -> _R:
+        found = key or (key_file.read_text(encoding="utf-8").strip() if key_file else "")
+        if not found:
+            raise click.UsageError("give a key: --key, GATEWAY_API_KEY or --key-file")
+        options["gateway"] = GatewayHttp(url=url, key=found)
+        return command(*args, **options)
+
+    return with_gateway

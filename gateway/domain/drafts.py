@@ -1,0 +1,162 @@
+"""Writing down what happened to a call: the drafts of its records, with everything sensitive redacted first."""
+
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from gateway.domain.answers import refusal_details
+from gateway.domain.call import Decided, KnownCall, Normalized, Proposed, Recalled, Resolved, Validated
+from gateway.domain.canonical import canonical_json
+from gateway.domain.decision import Decision, RecordLevel, RedactResult, Refusal
+from gateway.domain.json_values import is_object
+from gateway.domain.reasons import Effect, Status
+from gateway.domain.record import Payload, RecordDraft, keyed_digest
+from gateway.domain.redaction import redact
+
+MAX_TEXT = 128
+MAX_KEYS = 64
+
+
+def decision_draft(call: Proposed, *, effect: Effect, reason_code: str, stage: str, refusal: Refusal | None, engine: str) -> RecordDraft:
+    """The record of a decision on `call`, whichever step it reached: the same fields for allow and deny."""
+    decision = call.decision if isinstance(call, Decided) else refusal.decision if refusal else None
+    status = call.bundle.status(reason_code)
+    outcome: dict[str, Any] | None = None
+    if refusal is not None:
+        told = refusal_details(refusal, None)
+        if status is Status.INVALID_ARGUMENTS:
+            told.setdefault("errors", [])
+        outcome = {"told": told, "detail": refusal.detail}
+    facts = _identity(call) | {
+        "effect": effect.value,
+        "reason_code": str(reason_code),
+        "stage": stage,
+        "revision": call.bundle.revision,
+        "stages": call.trail.document(),
+        "status": status.value if status else None,
+        "outcome": outcome,
+        "approval_id": refusal.approval.approval_id if refusal and refusal.approval else None,
+        "engine": engine if decision else None,
+    }
+    if decision is not None:
+        facts |= {
+            "policy": decision.policy,
+            "rules": [rule.model_dump() for rule in decision.rules],
+            "obligations": [obligation.model_dump() for obligation in decision.obligations],
+        }
+    return RecordDraft(
+        decision_id=call.decision_id,
+        kind="decision",
+        tenant=call.caller.tenant,
+        facts=facts,
+        payloads=_argument_payloads(call, decision, call.policy_input if isinstance(call, Decided) else refusal and refusal.policy_input),
+    )
+
+
+def outcome_draft(call: Normalized, record_id: UUID, status: str) -> RecordDraft:
+    """The record of what came of an admitted call, linked to its decision."""
+    outcome, delivery = call.outcome, call.delivered
+    facts = _identity(call) | {
+        "effect": Effect.ALLOW.value,
+        "reason_code": outcome.reason_code.value,
+        "stage": "settle",
+        "revision": call.bundle.revision,
+        "stages": call.trail.document(),
+        "status": status,
+        "links": [_link("decision", call.decision_id)],
+        "outcome": {
+            "state": outcome.state.value,
+            "phase": delivery.phase.value,
+            "attempts": 1,
+            "duration_ms": round(delivery.duration_ms, 3),
+            "tool_status": delivery.status,
+            "problem": delivery.problem,
+            "data_omitted": outcome.data_omitted,
+        },
+    }
+    payloads: tuple[Payload, ...] = ()
+    if level_of(call, call.decision) == "full" and outcome.data is not None:
+        result = redact({"result": outcome.data}, call.tool.declaration.record.redact)
+        payloads = (Payload(kind="result", body=result),)
+    return RecordDraft(decision_id=record_id, kind="outcome", tenant=call.caller.tenant, facts=facts, payloads=payloads)
+
+
+def replay_draft(call: Proposed, known: KnownCall, record_id: UUID, status: str, reason_code: str) -> RecordDraft:
+    """The record of a call that was answered from the ledger, naming the decision that it repeats."""
+    facts = _identity(call) | {
+        "effect": Effect.ALLOW.value,
+        "reason_code": reason_code,
+        "stage": call.trail.passages[-1].name if call.trail.passages else "recall",
+        "revision": call.bundle.revision,
+        "stages": call.trail.document(),
+        "status": status,
+        "links": [_link("decision", known.decision_id)],
+    }
+    return RecordDraft(decision_id=record_id, kind="replay", tenant=call.caller.tenant, facts=facts)
+
+
+def activation_draft(record_id: UUID, tenant: str, revision: str, by: str) -> RecordDraft:
+    """The record of a revision that is put in force."""
+    facts = {"revision": revision, "outcome": {"by": by}}
+    return RecordDraft(decision_id=record_id, kind="activation", tenant=tenant, facts=facts)
+
+
+def redacted_arguments(call: Proposed) -> dict[str, Any]:
+    """The arguments as people may see them."""
+    if not isinstance(call, Validated):
+        return {}
+    return redact({"args": call.args}, call.tool.declaration.record.redact)["args"]
+
+
+def level_of(call: Resolved, decision: Decision | None) -> str:
+    """The recording level: the tool's, unless policy obliged to another."""
+    levels = [duty.level for duty in decision.obligations if isinstance(duty, RecordLevel)] if decision else []
+    return levels[-1] if levels else call.tool.declaration.record.level
+
+
+def result_redactions(decision: Decision) -> list[str]:
+    """JSON pointers of the result that policy obliged to blank."""
+    return [path for duty in decision.obligations if isinstance(duty, RedactResult) for path in duty.paths]
+
+
+def _identity(call: Proposed) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "agent": call.caller.name,
+        "subject": call.on_behalf_of and _clip(call.on_behalf_of),
+        "run_id": call.run_id,
+        "round": {"id": str(call.round[0]), "position": call.round[1]} if call.round else None,
+        "call_id": call.call.id,
+        "workflow": call.workflow_name,
+        "tool": _clip(call.call.name) if call.call.name is not None else None,
+        "trace_id": call.trace_id,
+        "argument_keys": _keys(call.call.args),
+        "key_digest": keyed_digest(call.digest_key, call.transport_key) if isinstance(call, Recalled) and call.transport_key else None,
+    }
+    if isinstance(call, Resolved):
+        facts |= {"tool": call.tool.name, "tool_digest": call.tool.digest, "risk": call.tool.declaration.risk.value}
+    if isinstance(call, Validated):
+        facts["arguments_digest"] = keyed_digest(call.digest_key, canonical_json(call.args))
+    return facts
+
+
+def _argument_payloads(call: Proposed, decision: Decision | None, policy_input: bytes | None) -> tuple[Payload, ...]:
+    if not isinstance(call, Validated) or level_of(call, decision) == "metadata":
+        return ()
+    body: dict[str, Any] = {"args": redacted_arguments(call), "context": dict(call.context)}
+    if policy_input:
+        body["policy_input"] = redact(orjson.loads(policy_input), call.tool.declaration.record.redact)
+    return (Payload(kind="arguments", body=body),)
+
+
+def _keys(args: Any) -> list[str]:
+    return sorted(map(_clip, args))[:MAX_KEYS] if is_object(args) else []
+
+
+def _clip(text: str) -> str:
+    # What the model wrote goes into every search and screen: bounded, and free of what breaks stores and terminals.
+    return "".join(char if char.isprintable() else "\ufffd" for char in text[:MAX_TEXT])
+
+
+def _link(rel: str, decision_id: UUID) -> dict[str, str]:
+    return {"rel": rel, "decision_id": str(decision_id)}

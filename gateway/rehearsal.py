@@ -1,0 +1,70 @@
+"""Dry runs over stated facts instead of a ledger: how the cases of a bundle are decided before it is activated."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn
+from uuid import UUID
+
+from gateway.bundle import Evaluate
+from gateway.domain.call import Authorized, Dispatch, Facts, KnownCall, Proposed
+from gateway.domain.catalogue import Bundle, ToolDeclaration
+from gateway.domain.decision import Refusal
+from gateway.domain.ports import Invocation, PolicyEngine
+from gateway.domain.record import RecordDraft
+from gateway.enforcer import Enforcer, Evaluation, build_path
+from gateway.tasks import TaskSet
+
+
+class StatedFacts:
+    """A ledger that knows what it is told and writes nothing; enough for a dry run."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    async def recall(self, tenant: str, agent: str, transport_key: bytes) -> KnownCall | None:
+        """Nothing was seen before."""
+
+    async def read_facts(self, call: Authorized, business_key: bytes | None) -> Facts | KnownCall | Refusal:
+        """The stated facts."""
+        return self._facts
+
+    async def admit(self, call: Any, record: RecordDraft) -> Refusal | KnownCall | None:
+        """Budgets are untouched: whatever fits an empty one is admitted."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise TypeError(f"a rehearsal never gets as far as {name}")
+
+
+class NoExecutor:
+    """An executor that a dry run never reaches."""
+
+    def check(self, tool: ToolDeclaration, tenant: str) -> str | None:
+        """Nothing runs here."""
+        return "a rehearsal runs nothing"
+
+    async def prepare(self, invocation: Invocation) -> Dispatch | Refusal:
+        """Nothing runs here."""
+        raise TypeError("a rehearsal prepares nothing")
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+@asynccontextmanager
+async def rehearse(bundle: Bundle, *, engine: PolicyEngine, report: Callable[[Exception], None]) -> AsyncGenerator[Evaluate]:
+    """Start `engine` on the bundle's policies; in between, calls are decided by the gateway's own stages."""
+
+    def no_id() -> UUID:
+        raise TypeError("a rehearsal writes no record")
+
+    async def evaluate(call: Proposed, facts: Facts) -> Evaluation:
+        ledger: Any = StatedFacts(facts)
+        path = build_path(keys=(), ledger=ledger, engine=engine, executor=NoExecutor(), new_id=no_id, report=report)
+        enforcer = Enforcer(path, ledger=ledger, engine_name=engine.name, tasks=TaskSet(), new_id=no_id, report=report)
+        return await enforcer.evaluate(call)
+
+    try:
+        await engine.activate(bundle.policy)
+        yield evaluate
+    finally:
+        await engine.close()

@@ -1,0 +1,133 @@
+"""The only reader of the environment and of ``gateway.yaml``: the operator's side, never the bundle's.
+
+Precedence: command line, then ``GATEWAY_…`` variables, then ``gateway.yaml``, then the defaults here.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gateway.domain.json_values import is_object
+from gateway.domain.principal import Role
+
+
+class SettingsError(Exception):
+    """The settings cannot be used; the text says which and how to mend it."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SecretSource(_Section):
+    """Where a secret comes from: an environment variable or a file, never the settings themselves."""
+
+    env: str | None = None
+    file: Path | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.env is None) == (self.file is None):
+            raise ValueError("name either env or file")
+        return self
+
+    def reader(self) -> Callable[[], str]:
+        """Gives the secret: a variable's value as of now, a file's content whenever it is asked."""
+        if self.env is not None:
+            value = os.environ.get(self.env)
+            if not value:
+                raise SettingsError(f"the environment variable {self.env} is not set")
+            return lambda: value
+        path = self.file or Path()
+        if not path.is_file():
+            raise SettingsError(f"there is no file {path}")
+        return lambda: path.read_text().strip()
+
+
+class ConnectionSettings(_Section):
+    """An origin with its credential, by the name that bundles use."""
+
+    origin: str
+    credential: SecretSource | None = None
+    internal: bool = False
+    tenants: list[str] | None = None
+
+
+class KeySettings(_Section):
+    """A credential that opens the gateway. An agent's key names the agent, an approver's the person."""
+
+    secret: SecretSource
+    roles: Annotated[list[Role], Field(min_length=1)]
+    agent: str | None = None
+    person: str | None = None
+    name: str | None = None
+    tenant: str = "default"
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if Role.AGENT in self.roles and not self.agent:
+            raise ValueError("a key with role agent names its agent")
+        if not (self.agent or self.person or self.name):
+            raise ValueError("a key has an agent, a person or a name")
+        return self
+
+
+class Settings(_Section):
+    """Everything that the operator decides. Durations in seconds, sizes in bytes."""
+
+    data_dir: Path = Path(".gateway")
+    """Where the embedded PostgreSQL keeps its files."""
+    database_url: str | None = None
+    """Your own PostgreSQL, as the application role; the embedded one otherwise."""
+    connections: dict[str, ConnectionSettings] = {}
+    python_modules: list[str] = []
+    """Modules that tools may name; anything else is refused."""
+    keys: list[KeySettings] = []
+    policy_workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """Worker processes of the embedded policy engine; one more stands by."""
+    database_connections: Annotated[int, Field(ge=2, le=100)] = 10
+    max_in_flight: Annotated[int, Field(ge=1, le=10_000)] = 256
+    """Executions at once; beyond it calls are told to come back."""
+    drain_s: Annotated[float, Field(ge=0, le=600)] = 30.0
+    """How long a stopping gateway waits for executions."""
+    travel_api: str | None = None
+    """Origin of a running sample travel service; with --dev one is started where this is not set."""
+
+
+_FROM_ENVIRONMENT = {
+    "GATEWAY_DATA_DIR": "data_dir",
+    "GATEWAY_DATABASE_URL": "database_url",
+    "GATEWAY_POLICY_WORKERS": "policy_workers",
+    "GATEWAY_DATABASE_CONNECTIONS": "database_connections",
+    "GATEWAY_MAX_IN_FLIGHT": "max_in_flight",
+    "GATEWAY_DRAIN_S": "drain_s",
+    "TRAVEL_API": "travel_api",
+}
+
+
+def read_settings(config: Path | None, overrides: Mapping[str, Any]) -> Settings:
+    """The settings in force; `overrides` are the command line's, absent ones None. Raises SettingsError."""
+    found: dict[str, Any] = _read_file(config) if config is not None else {}
+    found |= {field: os.environ[name] for name, field in _FROM_ENVIRONMENT.items() if os.environ.get(name)}
+    found |= {field: value for field, value in overrides.items() if value is not None}
+    try:
+        return Settings.model_validate(found)
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, each['loc'])) or 'settings'}: {each['msg']}" for each in error.errors(include_input=False)]
+        raise SettingsError("; ".join(lines)) from None
+
+
+def _read_file(config: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(config.read_text())
+    except OSError as error:
+        raise SettingsError(f"cannot read {config}: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{config} is not YAML: {str(error)[:200]}") from None
+    if not is_object(found):
+        raise SettingsError(f"{config} must be a mapping of settings")
+    return found

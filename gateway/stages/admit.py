@@ -1,0 +1,60 @@
+"""Everything that can block or refuse is taken; then one transaction commits the decision, and only the send lies ahead."""
+
+from gateway.domain.authority import has_permissions
+from gateway.domain.call import Admitted, Decided, Dispatch, KnownCall, Replay
+from gateway.domain.decision import Refusal
+from gateway.domain.drafts import decision_draft
+from gateway.domain.identity import downstream_key, judge_known
+from gateway.domain.ports import Executor, Invocation, Ledger
+from gateway.domain.reasons import Effect
+
+
+class Admit:
+    """Prepares the execution, then commits decision, claims, budgets and log position together."""
+
+    name = "admit"
+
+    def __init__(self, ledger: Ledger, executor: Executor) -> None:
+        self._ledger = ledger
+        self._executor = executor
+
+    async def __call__(self, call: Decided) -> Admitted | Refusal | Replay:
+        """Admit, or give everything back."""
+        draft = decision_draft(
+            call, effect=Effect.ALLOW, reason_code=call.decision.reason_code, stage="decide", refusal=None, engine=call.engine
+        )
+        if call.is_dry_run:
+            found = await self._ledger.admit(call, draft)
+            return _stopped(call, found) if found else Admitted.after(call, dispatch=Dispatch())
+        dispatch = await self._executor.prepare(_invocation(call))
+        if isinstance(dispatch, Refusal):
+            return dispatch
+        is_admitted = False
+        try:
+            found = await self._ledger.admit(call, draft)
+            is_admitted = found is None
+        finally:
+            if not is_admitted:
+                dispatch.release()
+        return _stopped(call, found) if found else Admitted.after(call, dispatch=dispatch)
+
+
+def _stopped(call: Decided, found: Refusal | KnownCall) -> Refusal | Replay:
+    if isinstance(found, Refusal):
+        return found
+    refusal = judge_known(found, agent=call.principal.agent, subject=call.principal.subject, fingerprint=call.fingerprint)
+    return refusal or Replay(known=found, is_permitted=has_permissions(call.tool, call.principal))
+
+
+def _invocation(call: Decided) -> Invocation:
+    return Invocation(
+        decision_id=call.decision_id,
+        tool=call.tool.declaration,
+        args=call.args,
+        context=call.context,
+        tenant=call.caller.tenant,
+        agent=call.principal.agent,
+        subject=call.principal.subject,
+        run_id=call.run_id,
+        downstream_key=downstream_key(call.caller.tenant, call.decision_id),
+    )

@@ -1,0 +1,38 @@
+"""The outcome is committed: the call's end, its budgets and its record, in one transaction."""
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+from gateway.domain.answers import ended
+from gateway.domain.call import Normalized, Settled
+from gateway.domain.decision import LedgerUnavailable
+from gateway.domain.drafts import outcome_draft
+from gateway.domain.ports import Ledger
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+
+
+class Settle:
+    """Books what happened. It has happened, so this is tried until the ledger takes it or the process ends."""
+
+    name = "settle"
+
+    def __init__(self, ledger: Ledger, new_id: Callable[[], UUID]) -> None:
+        self._ledger = ledger
+        self._new_id = new_id
+
+    async def __call__(self, call: Normalized) -> Settled:
+        """Commit, again and again while the ledger is away; a second commit of the same settlement does nothing."""
+        answer = ended(call)
+        draft = outcome_draft(call, self._new_id(), answer["result"]["status"])
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                await self._ledger.settle(call, draft, answer)
+            except LedgerUnavailable:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE_S)
+            else:
+                return Settled.after(call, answer=answer)

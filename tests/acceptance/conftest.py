@@ -1,0 +1,199 @@
+"""A whole gateway on loopback: the travel bundle (or a changed copy), the sample service, a real PostgreSQL."""
+
+import shutil
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+import pytest
+import yaml
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.app import DevMode, open_gateway
+from gateway.sample.travel import create_app as create_travel
+from gateway.settings import Settings
+
+AGENT = "dev-agent-key"
+ALERTS = "dev-alerts-key"
+AUDITOR = "dev-auditor-key"
+AUTHOR = "dev-author-key"
+
+
+@dataclass(kw_only=True)
+class Travel:
+    """The sample service, with everything that reached it."""
+
+    url: str
+    runner: web.AppRunner
+    arrivals: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class Gateway:
+    """A running gateway and a client of it."""
+
+    url: str
+    session: aiohttp.ClientSession
+    travel: Travel
+    revision: str
+
+    async def post(self, path: str, body: Any, *, key: str = AGENT, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+        """Status and JSON of a POST; bytes are sent as they are."""
+        data = {"data": body} if isinstance(body, bytes) else {"json": body}
+        sent = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"} | (headers or {})
+        async with self.session.post(self.url + path, headers=sent, **data) as response:
+            return response.status, await response.json(content_type=None)
+
+    async def get(self, path: str, *, key: str = AGENT, **params: str) -> tuple[int, Any]:
+        """Status and JSON of a GET."""
+        async with self.session.get(self.url + path, headers={"Authorization": f"Bearer {key}"}, params=params) as response:
+            return response.status, await response.json(content_type=None)
+
+    async def call(self, name: Any, args: Any = None, *, key: str = AGENT, headers: dict[str, str] | None = None, **setting: Any) -> Any:
+        """The answer on one call; it must be a 200."""
+        call = {"name": name, "args": args} | {
+            field: setting.pop(field) for field in ("id", "idempotency_key", "approval_id") if field in setting
+        }
+        status, answer = await self.post("/v1/calls", _setting(setting) | {"call": call}, key=key, headers=headers)
+        assert status == 200, answer
+        return answer
+
+    async def round(self, calls: list[dict[str, Any]], *, headers: dict[str, str] | None = None, **setting: Any) -> list[Any]:
+        """The answers on a round; it must be a 200."""
+        status, answer = await self.post("/v1/rounds", _setting(setting) | {"calls": calls}, headers=headers)
+        assert status == 200, answer
+        return answer["results"]
+
+    async def decision(self, decision_id: str) -> Any:
+        """A record with what belongs to it, as the auditor sees it."""
+        status, found = await self.get(f"/v1/decisions/{decision_id}", key=AUDITOR)
+        assert status == 200, found
+        return found
+
+    async def fault(self, method: str, path: str, mode: str) -> None:
+        """Arm the sample service's next such request with a fault."""
+        order = {"method": method, "path": path, "mode": mode}
+        async with self.session.post(self.travel.url + "/faults", json=order, headers={"Authorization": "Bearer dev-token"}) as response:
+            assert response.status < 300
+        self.travel.arrivals.clear()
+
+
+OpenGateway = Callable[..., Awaitable[Gateway]]
+
+
+@pytest.fixture
+async def travel() -> AsyncGenerator[Travel]:
+    """The sample travel service, spied on."""
+    app = create_travel()
+    arrivals: list[str] = []
+    headers: list[dict[str, str]] = []
+
+    @web.middleware
+    async def spy(request: web.Request, handler: Handler) -> web.StreamResponse:
+        arrivals.append(f"{request.method} {request.path_qs}")
+        headers.append(dict(request.headers))
+        return await handler(request)
+
+    app.middlewares.append(spy)
+    runner = web.AppRunner(app, shutdown_timeout=0.2)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    yield Travel(url=f"http://{host}:{port}", runner=runner, arrivals=arrivals, headers=headers)
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def open_with(database_url: str, travel: Travel) -> AsyncGenerator[OpenGateway]:
+    """Opens a gateway over a bundle, on this test's database."""
+    async with AsyncExitStack() as stack:
+
+        async def open_one(bundle: Path, **settings: Any) -> Gateway:
+            return await stack.enter_async_context(running_gateway(bundle, {"database_url": database_url} | settings, travel))
+
+        yield open_one
+
+
+@pytest.fixture
+async def gateway(open_with: OpenGateway, travel_bundle: Path) -> Gateway:
+    """A gateway over the travel bundle."""
+    return await open_with(travel_bundle)
+
+
+@pytest.fixture
+def copied_bundle(travel_bundle: Path, tmp_path: Path) -> Path:
+    """A copy of the travel bundle to change."""
+    return Path(shutil.copytree(travel_bundle, tmp_path / "bundle"))
+
+
+@asynccontextmanager
+async def running_gateway(bundle: Path, settings: dict[str, Any], travel: Travel) -> AsyncGenerator[Gateway]:
+    """A wired gateway behind a real server on a free port."""
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(
+            open_gateway(Settings.model_validate(settings), bundle_dir=bundle, dev=DevMode(travel_api=travel.url))
+        )
+        runner = web.AppRunner(running.app, access_log=None, shutdown_timeout=1)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        yield Gateway(url=f"http://{host}:{port}", session=session, travel=travel, revision=running.revision)
+        await running.tasks.drain(5)
+
+
+def new_key() -> str:
+    """A fresh idempotency key."""
+    return f"key-{uuid4().hex}"
+
+
+def _setting(given: dict[str, Any]) -> dict[str, Any]:
+    workflow = given.pop("workflow", "trip_planning")
+    setting = {"workflow": workflow, "run_id": given.pop("run_id", f"run-{uuid4().hex[:8]}"), "on_behalf_of": given.pop("subject", "ada")}
+    setting["context"] = given.pop("context", {"requestVersion": "1"} if workflow == "trip_booking" else {})
+    assert not given, f"not a setting: {given}"
+    return {name: value for name, value in setting.items() if value is not None}
+
+
+@pytest.fixture
+def edit(copied_bundle: Path) -> Callable[..., None]:
+    """Changes top-level fields of a YAML file of the copied bundle."""
+
+    def change(file: str, **fields: Any) -> None:
+        path = copied_bundle / file
+        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | fields, sort_keys=False))
+
+    return change
+
+
+@pytest.fixture
+def add_tool(copied_bundle: Path) -> Callable[..., None]:
+    """Adds a tool that runs a function of this suite, allowed by a policy of its own: reads in trip_planning, writes in trip_booking."""
+
+    def add(name: str, function: str, **fields: Any) -> None:
+        declaration: dict[str, Any] = {
+            "name": name,
+            "title": "A tool of the suite",
+            "description": "A tool of the suite.",
+            "risk": "read",
+            "permissions": ["hotel:read"],
+            "parameters": {"type": "object", "additionalProperties": False, "properties": {"n": {"type": "integer"}}},
+            "execute": {"python": f"tests.fakes.functions:{function}"},
+        }
+        (copied_bundle / "tools" / f"{name}.yaml").write_text(yaml.safe_dump(declaration | fields, sort_keys=False))
+        workflows = yaml.safe_load((copied_bundle / "workflows.yaml").read_text())
+        workflows["trip_planning" if fields.get("risk", "read") == "read" else "trip_booking"]["tools"].append(name)
+        (copied_bundle / "workflows.yaml").write_text(yaml.safe_dump(workflows, sort_keys=False))
+        policy = f'package policies.suite.{name}\n\nimport rego.v1\n\nallow contains "POLICY_ALLOWED" if input.tool.name == "{name}"\n'
+        folder = copied_bundle / "rego" / "suite"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.rego").write_text(policy)
+
+    return add

@@ -1,0 +1,324 @@
+"""What every policy engine must do; one suite, run over each adapter by a factory."""
+
+import asyncio
+import os
+import signal
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import pytest
+
+from gateway.domain.catalogue import PolicySet
+from gateway.domain.decision import PolicyFault
+from gateway.domain.policy_input import CANARY
+from gateway.domain.ports import PolicyEngine
+from gateway.domain.reasons import ReasonCode
+from gateway.policy.embedded import EmbeddedEngine
+from gateway.policy.launch import ENVIRONMENT
+from gateway.policy.worker import ANSWER_LIMIT
+
+EngineFactory = Callable[[], PolicyEngine]
+
+# Each rule is reached by its own `input.args.case`; the canary has none and gets the answer {"is": "canary"}.
+MISBEHAVING = """
+package gateway
+
+case := object.get(input.args, "case", "canary")
+
+decision := {"is": "canary"} if case == "canary"
+
+decision := {"is": "ok", "n": input.args.n} if case == "ok"
+
+decision := "false" if case == "text"
+
+decision := {"effect": "perhaps"} if case == "unknown effect"
+
+decision := null if case == "null"
+
+decision := to_number("x") if case == "error"
+
+decision := {"conflict": 1} if case == "conflict"
+
+decision := {"conflict": 2} if case == "conflict"
+
+decision := numbers.range(1, 1000000000000) if case == "memory"
+
+decision := {"n": deep(0)} if case == "crash"
+
+decision := {"n": count({n | some a in many; some b in many; some c in many; n := (a * b) * c})} if case == "slow"
+
+decision := concat("", [concat(",", ["0123456789" | some _ in many]) | some _ in many]) if case == "large"
+
+many := numbers.range(1, 400)
+
+deep(n) := deep(n + 1)
+"""
+
+
+def revision(name: str, source: str = MISBEHAVING, data: Mapping[str, Any] | None = None) -> PolicySet:
+    return PolicySet(revision=name, modules={"gateway.rego": source}, data=data or {})
+
+
+def document(case: str | None = None, n: int = 0) -> bytes:
+    known = orjson.loads(CANARY)
+    known["args"] = {"case": case, "n": n} if case else {}
+    return orjson.dumps(known)
+
+
+@pytest.fixture(params=[EmbeddedEngine], ids=["embedded"])
+def make_engine(request: pytest.FixtureRequest) -> EngineFactory:
+    return request.param
+
+
+@pytest.fixture
+async def engine(make_engine: EngineFactory) -> AsyncIterator[PolicyEngine]:
+    engine = make_engine()
+    await engine.activate(revision("r1"))
+    yield engine
+    await engine.close()
+    assert _workers() == []
+
+
+def _workers(of: int | None = None) -> list[psutil.Process]:
+    return [child for child in psutil.Process(of).children() if _is_worker(child)]
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return any(part.endswith("worker.py") for part in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+async def fault_of(engine: PolicyEngine, case: str) -> ReasonCode:
+    with pytest.raises(PolicyFault) as caught:
+        await engine.decide("r1", document(case))
+    assert len(caught.value.detail) <= 500
+    assert "Stack backtrace" not in caught.value.detail
+    return caught.value.reason_code
+
+
+class TestAnswers:
+    async def test_gives_the_answer_as_json(self, engine: PolicyEngine) -> None:
+        assert await engine.decide("r1", document("ok", 7)) == {"is": "ok", "n": 7}
+
+    @pytest.mark.parametrize(("case", "raw"), [("text", "false"), ("null", None), ("unknown effect", {"effect": "perhaps"})])
+    async def test_passes_what_is_not_a_decision_through_unchecked(self, engine: PolicyEngine, case: str, raw: object) -> None:
+        assert await engine.decide("r1", document(case)) == raw
+
+    async def test_tells_undefined_apart(self, engine: PolicyEngine) -> None:
+        assert await fault_of(engine, "no rule has this case") is ReasonCode.POLICY_UNDEFINED
+
+    @pytest.mark.parametrize("case", ["error", "conflict", "large"])
+    async def test_an_error_is_a_fault_and_harms_nothing(self, engine: PolicyEngine, case: str) -> None:
+        assert await fault_of(engine, case) is ReasonCode.POLICY_EVALUATION_ERROR
+        assert await engine.decide("r1", document("ok", 1)) == {"is": "ok", "n": 1}
+
+    async def test_input_that_is_no_json_is_a_fault_and_leaves_no_trace(self, engine: PolicyEngine) -> None:
+        await engine.decide("r1", document("ok", 1))
+        for broken in (b"{", b"", b"\xff", b'"\\ud800"'):
+            with pytest.raises(PolicyFault):
+                await engine.decide("r1", broken)
+        assert await engine.decide("r1", document("ok", 2)) == {"is": "ok", "n": 2}
+
+
+class TestRunaways:
+    @pytest.mark.parametrize(
+        ("case", "code"),
+        [
+            ("slow", ReasonCode.POLICY_TIMEOUT),
+            ("memory", ReasonCode.POLICY_EVALUATION_ERROR),
+            ("crash", ReasonCode.POLICY_EVALUATION_ERROR),
+        ],
+    )
+    async def test_costs_only_its_own_call(self, engine: PolicyEngine, case: str, code: ReasonCode) -> None:
+        before = [engine.decide("r1", document("ok", n)) for n in range(20)]
+        after = [engine.decide("r1", document("ok", n)) for n in range(20, 40)]
+        *answers, fault = await asyncio.gather(*before, *after, fault_of(engine, case))
+        assert answers == [{"is": "ok", "n": n} for n in range(40)]
+        assert fault is code
+        assert await engine.decide("r1", document("ok", 41)) == {"is": "ok", "n": 41}
+
+    async def test_names_its_own_call_among_neighbours_before_and_after(self, engine: PolicyEngine) -> None:
+        calls = [engine.decide("r1", document("crash" if n == 10 else "ok", n)) for n in range(20)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [n for n, answer in enumerate(answers) if isinstance(answer, PolicyFault)] == [10]
+
+    async def test_one_after_the_other_each_gets_an_answer(self, engine: PolicyEngine) -> None:
+        for n in range(4):
+            assert await fault_of(engine, "crash") is ReasonCode.POLICY_EVALUATION_ERROR
+            assert await engine.decide("r1", document("ok", n)) == {"is": "ok", "n": n}
+
+    async def test_is_ended_within_its_time(self, engine: PolicyEngine) -> None:
+        async with asyncio.timeout(1.0):
+            assert await fault_of(engine, "slow") is ReasonCode.POLICY_TIMEOUT
+
+
+class TestRevisions:
+    async def test_an_unknown_revision_is_stale(self, engine: PolicyEngine) -> None:
+        with pytest.raises(PolicyFault) as caught:
+            await engine.decide("r0", document("ok"))
+        assert caught.value.reason_code is ReasonCode.POLICY_STALE
+
+    async def test_switches_and_the_old_one_is_stale(self, engine: PolicyEngine) -> None:
+        await engine.activate(revision("r2", 'package gateway\n\ndecision := {"is": "new"}\n'))
+        assert await engine.decide("r2", document()) == {"is": "new"}
+        with pytest.raises(PolicyFault) as caught:
+            await engine.decide("r1", document())
+        assert caught.value.reason_code is ReasonCode.POLICY_STALE
+
+    async def test_calls_in_flight_finish_under_the_revision_that_they_asked(self, engine: PolicyEngine) -> None:
+        calls = [asyncio.create_task(engine.decide("r1", document("ok", n))) for n in range(100)]
+        await asyncio.sleep(0)
+        await engine.activate(revision("r2", 'package gateway\n\ndecision := {"is": "new"}\n'))
+        assert await asyncio.gather(*calls) == [{"is": "ok", "n": n} for n in range(100)]
+
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "package gateway\n\ndecision := {",
+            "package gateway\n\ndecision := 1 if false\n",
+            'package gateway\n\ndecision := to_number("x")\n',
+            "package elsewhere\n",
+            "package gateway\n\ndecision := f(0)\n\nf(n) := f(n + 1)\n",
+        ],
+        ids=["does not parse", "undefined", "error", "no entry point", "crashes"],
+    )
+    async def test_a_revision_that_cannot_decide_leaves_the_old_one_active(self, engine: PolicyEngine, source: str) -> None:
+        with pytest.raises(PolicyFault):
+            await engine.activate(revision("r2", source))
+        assert await engine.decide("r1", document("ok", 3)) == {"is": "ok", "n": 3}
+
+    async def test_nothing_is_decided_before_the_first_activation(self, make_engine: EngineFactory) -> None:
+        engine = make_engine()
+        with pytest.raises(PolicyFault) as caught:
+            await engine.decide("r1", document())
+        assert caught.value.reason_code is ReasonCode.POLICY_ENGINE_UNAVAILABLE
+        await engine.close()
+
+    async def test_data_belongs_to_the_revision(self, engine: PolicyEngine) -> None:
+        source = "package gateway\n\ndecision := data.limits\n"
+        await engine.activate(revision("r2", source, {"limits": {"a": 1}}))
+        assert await engine.decide("r2", document()) == {"a": 1}
+
+
+class TestConcurrency:
+    async def test_two_hundred_calls_get_their_own_answers(self, engine: PolicyEngine) -> None:
+        answers = await asyncio.gather(*(engine.decide("r1", document("ok", n)) for n in range(200)))
+        assert answers == [{"is": "ok", "n": n} for n in range(200)]
+
+    async def test_callers_that_leave_do_not_shift_answers(self, engine: PolicyEngine) -> None:
+        calls = [asyncio.create_task(engine.decide("r1", document("ok", n))) for n in range(100)]
+        await asyncio.sleep(0)
+        for call in calls[::3]:
+            call.cancel()
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        kept = [answer for n, answer in enumerate(answers) if n % 3]
+        assert kept == [{"is": "ok", "n": n} for n in range(100) if n % 3]
+        assert await engine.decide("r1", document("ok", 5)) == {"is": "ok", "n": 5}
+
+    async def test_large_inputs_pass(self, engine: PolicyEngine) -> None:
+        known = orjson.loads(document("ok", 1))
+        known["context"] = {"text": "x" * 250_000}
+        large = orjson.dumps(known)
+        answers = await asyncio.gather(*(engine.decide("r1", large) for _ in range(20)))
+        assert answers == [{"is": "ok", "n": 1}] * 20
+
+
+class TestEmbeddedOnly:
+    """What only workers can promise."""
+
+    async def test_has_a_name_with_its_version(self) -> None:
+        assert EmbeddedEngine().name == "embedded regorus 0.13.0"
+
+    async def test_sheds_beyond_its_queue(self) -> None:
+        engine = EmbeddedEngine(queue_limit=10)
+        await engine.activate(revision("r1"))
+        answers = await asyncio.gather(*(engine.decide("r1", document("ok", n)) for n in range(30)), return_exceptions=True)
+        await engine.close()
+        refused = [answer.reason_code for answer in answers if isinstance(answer, PolicyFault)]
+        assert refused == [ReasonCode.POLICY_ENGINE_UNAVAILABLE] * 20
+
+    async def test_several_workers_share_the_calls(self) -> None:
+        engine = EmbeddedEngine(workers=3)
+        await engine.activate(revision("r1"))
+        assert len(_workers()) == 4
+        calls = [engine.decide("r1", document("crash" if n % 10 == 5 else "ok", n)) for n in range(20)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        await engine.close()
+        assert [n for n, answer in enumerate(answers) if isinstance(answer, PolicyFault)] == [5, 15]
+
+    async def test_a_worker_killed_from_outside_is_replaced(self) -> None:
+        engine = EmbeddedEngine()
+        await engine.activate(revision("r1"))
+        for worker in _workers():
+            worker.send_signal(signal.SIGKILL)
+        await asyncio.sleep(0.05)
+        answer = await engine.decide("r1", document("ok", 1))
+        await engine.close()
+        assert answer == {"is": "ok", "n": 1}
+
+    async def test_a_stopped_worker_is_killed_by_the_gateway(self) -> None:
+        engine = EmbeddedEngine()
+        await engine.activate(revision("r1"))
+        for worker in _workers():
+            worker.send_signal(signal.SIGSTOP)
+        with pytest.raises(PolicyFault) as caught:
+            await engine.decide("r1", document("ok", 1))
+        await engine.close()
+        assert caught.value.reason_code is ReasonCode.POLICY_TIMEOUT
+        assert _workers() == []
+
+    async def test_a_call_in_flight_at_close_is_answered_with_a_fault(self) -> None:
+        engine = EmbeddedEngine()
+        await engine.activate(revision("r1"))
+        call = asyncio.create_task(engine.decide("r1", document("slow")))
+        await asyncio.sleep(0.01)
+        await engine.close()
+        with pytest.raises(PolicyFault):
+            await call
+
+    async def test_workers_see_nothing_of_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("GATEWAY_TEST_SECRET", "hunter2")
+        engine = EmbeddedEngine()
+        await engine.activate(revision("r1"))
+        seen = [worker.environ() for worker in _workers()]
+        await engine.close()
+        assert seen == [dict(ENVIRONMENT)] * 2
+        assert ENVIRONMENT.keys() == {"RUST_BACKTRACE", "MIMALLOC_ARENA_RESERVE", "LC_ALL"}
+
+    async def test_workers_end_when_the_gateway_is_killed(self, tmp_path: Path) -> None:
+        program = tmp_path / "gateway_to_kill.py"
+        program.write_text(
+            textwrap.dedent("""
+            import asyncio, sys
+            from gateway.domain.catalogue import PolicySet
+            from gateway.policy.embedded import EmbeddedEngine
+
+            async def main():
+                engine = EmbeddedEngine()
+                await engine.activate(PolicySet(revision="r1", modules={"g.rego": "package gateway\\ndecision := {}"}, data={}))
+                print("ready", flush=True)
+                await asyncio.sleep(60)
+
+            asyncio.run(main())
+            """)
+        )
+        environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": os.environ["PATH"]}
+        gateway = await asyncio.create_subprocess_exec(sys.executable, str(program), stdout=asyncio.subprocess.PIPE, env=environment)
+        assert gateway.stdout is not None
+        assert await gateway.stdout.readline() == b"ready\n"
+        workers = _workers(gateway.pid)
+        assert len(workers) == 2
+        gateway.kill()
+        await gateway.wait()
+        _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 3)
+        assert alive == []
+
+    def test_an_answer_has_a_limit(self) -> None:
+        assert ANSWER_LIMIT == 262_144
