@@ -90,7 +90,7 @@ class GatewayClient:
     `timeout` is seconds for one HTTP exchange. ValueError for an unusable url.
     """
 
-    def __init__(  # noqa: PLR0913 - the envelope of the wire has that many fields
+    def __init__(
         self,
         url: str,
         key: str,
@@ -192,7 +192,7 @@ class GatewayClient:
             raise ValueError(f"a call needs {' and '.join(missing)}: give them to GatewayClient or within()")
         return _without_absent(self._envelope) | calls
 
-    async def _request(  # noqa: PLR0913 - one place for all requests
+    async def _request(
         self,
         method: str,
         path: str,

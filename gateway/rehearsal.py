@@ -6,11 +6,10 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from gateway.bundle import Evaluate
-from gateway.domain.call import Authorized, Dispatch, Facts, KnownCall, Proposed
+from gateway.domain.call import Dispatch, Facts, KnownCall, Proposed
 from gateway.domain.catalogue import Bundle, ToolDeclaration
 from gateway.domain.decision import Refusal
 from gateway.domain.ports import Invocation, PolicyEngine
-from gateway.domain.record import RecordDraft
 from gateway.enforcer import Enforcer, Evaluation, build_path
 from gateway.tasks import TaskSet
 
@@ -21,14 +20,14 @@ class StatedFacts:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
 
-    async def recall(self, tenant: str, agent: str, transport_key: bytes) -> KnownCall | None:
+    async def recall(self, *_: Any) -> KnownCall | None:
         """Nothing was seen before."""
 
-    async def read_facts(self, call: Authorized, business_key: bytes | None) -> Facts | KnownCall | Refusal:
+    async def read_facts(self, *_: Any) -> Facts | KnownCall | Refusal:
         """The stated facts."""
         return self._facts
 
-    async def admit(self, call: Any, record: RecordDraft) -> Refusal | KnownCall | None:
+    async def admit(self, *_: Any) -> Refusal | KnownCall | None:
         """Budgets are untouched: whatever fits an empty one is admitted."""
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -38,11 +37,11 @@ class StatedFacts:
 class NoExecutor:
     """An executor that a dry run never reaches."""
 
-    def check(self, tool: ToolDeclaration, tenant: str) -> str | None:
+    def check(self, tool: ToolDeclaration, tenant: str) -> str | None:  # noqa: ARG002 - the port
         """Nothing runs here."""
         return "a rehearsal runs nothing"
 
-    async def prepare(self, invocation: Invocation) -> Dispatch | Refusal:
+    async def prepare(self, invocation: Invocation) -> Dispatch | Refusal:  # noqa: ARG002 - the port
         """Nothing runs here."""
         raise TypeError("a rehearsal prepares nothing")
 

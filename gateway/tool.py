@@ -36,9 +36,9 @@ class CallContext:
     """Equal for all attempts of one call: give it to services that deduplicate, as their idempotency key."""
 
 
-class Rejected(Exception):  # noqa: N818 (says what happened, not that something broke)
+class Rejected(Exception):
     """The tool did nothing because the input is wrong; the same input will not work. Its text goes nowhere."""
 
 
-class NotSent(Exception):  # noqa: N818 (the same)
+class NotSent(Exception):
     """The tool certainly did nothing, for a reason that may pass (no connection); the same call may be repeated. Its text goes nowhere."""

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -75,6 +75,6 @@ async def _execute(url: str, statement: str) -> None:
 
 
 @pytest.fixture
-def travel_bundle() -> Iterator[Path]:
+def travel_bundle() -> Path:
     """The sample bundle of this repository."""
     return ROOT / "policies" / "travel"

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gateway.api.openapi import describe
+from gateway.bundle.finding_codes import write_findings_page
+from gateway.domain.policy_input import write_input_schema
 from gateway.domain.reasons import ReasonCode
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -30,7 +32,12 @@ def openapi_page() -> str:
     return json.dumps(describe(), indent=2, sort_keys=True) + "\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"reason-codes.md": reason_codes_page, "openapi.json": openapi_page}
+PAGES: dict[str, Callable[[], str]] = {
+    "findings.md": write_findings_page,
+    "openapi.json": openapi_page,
+    "policy-input.schema.json": write_input_schema,
+    "reason-codes.md": reason_codes_page,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

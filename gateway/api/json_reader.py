@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from gateway.domain.catalogue import FieldError
+from gateway.domain.json_values import is_object
 
 MAX_DEPTH = 32
 """Containers inside each other in arguments; the arguments object itself is the first."""
@@ -73,7 +74,7 @@ class Document:
 class _Frame:
     """A container that is being read. `pointer` is None inside a subtree that was replaced."""
 
-    container: Any
+    container: Any  # a dict or a list; each place knows which
     pointer: str | None
     key: str = ""
     has_odd_key: bool = False
@@ -85,7 +86,7 @@ class _Frame:
         return extend_pointer(self.pointer, self.key if isinstance(self.container, dict) else len(self.container))
 
     def put(self, value: Any) -> None:
-        if isinstance(self.container, dict):
+        if is_object(self.container):
             self.container[self.key] = value
         else:
             self.container.append(value)

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic.json_schema import models_json_schema
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from gateway import __version__
 from gateway.api.problems import CONTENT_TYPE, ProblemDetails
 from gateway.api.routes import ROUTES, Readiness, Route
+from gateway.domain.result import Answer
 
 Refs = Mapping[Any, Any]
 """The reference to each model's schema, by model."""
@@ -29,9 +31,9 @@ def describe() -> dict[str, Any]:
     """The whole description as JSON."""
     bodies = {route.body: None for route in ROUTES if route.body is not None}
     answers = {ProblemDetails: None} | {route.answer: None for route in ROUTES}
-    names, schemas = models_json_schema(
-        [(model, "validation") for model in bodies] + [(model, "serialization") for model in answers], ref_template=_REF
-    )
+    modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in bodies]
+    modes.extend((model, "serialization") for model in answers)
+    names, schemas = models_json_schema(modes, ref_template=_REF)
     refs: Refs = {model: schema for (model, _), schema in names.items()}
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
@@ -62,7 +64,7 @@ def _operation(route: Route, refs: Refs) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.handler.__name__,
         "summary": route.summary,
-        "responses": {"200": _answer(route, refs, "As described")} | answers,
+        "responses": {"200": _answer(route, refs, "As described") | ({"links": _links()} if route.answer is Answer else {})} | answers,
         "parameters": _parameters(route),
     }
     if route.roles:
@@ -74,6 +76,15 @@ def _operation(route: Route, refs: Refs) -> dict[str, Any]:
 
 def _answer(route: Route, refs: Refs, description: str) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": refs[route.answer]}}}
+
+
+def _links() -> dict[str, Any]:
+    """What an answer on a call leads to."""
+    decision_id = {"decision_id": "$response.body#/decision_id"}
+    return {
+        "AsItStands": {"operationId": "get_call", "parameters": decision_id},
+        "AsAuditorsSeeIt": {"operationId": "get_decision", "parameters": decision_id},
+    }
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:

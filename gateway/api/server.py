@@ -59,19 +59,24 @@ def _check_host(allowed: frozenset[str] | None) -> Middleware:
 async def _answer_problems(request: web.Request, handler: Next) -> web.StreamResponse:
     try:
         return await handler(request)
-    except Problem as problem:
-        return problem.response()
-    except LedgerUnavailable:
-        return ledger_unavailable().response()
-    except web.HTTPMethodNotAllowed as error:
-        allowed = ", ".join(sorted(error.allowed_methods))
-        return Problem(405, "METHOD_NOT_ALLOWED", f"Use {allowed}.", headers={"Allow": allowed}).response()
-    except web.HTTPNotFound:
-        return Problem(404, "NOT_FOUND", "There is no such route.").response()
-    except web.HTTPRequestEntityTooLarge:
-        return Problem(413, "BODY_TOO_LARGE", f"The body may have at most {MAX_BODY_BYTES} bytes.").response()
-    except Exception:
-        LOG.exception(
-            "request_failed", method=request.method, route=request.match_info.route.resource and request.match_info.route.resource.canonical
-        )
-        return Problem(500, "INTERNAL_ERROR", "The gateway failed. Nothing more is known here; see its log.").response()
+    except Exception as error:  # noqa: BLE001 - the outermost place: everything becomes an answer
+        return _problem_of(error, request).response()
+
+
+def _problem_of(error: Exception, request: web.Request) -> Problem:
+    match error:
+        case Problem():
+            return error
+        case LedgerUnavailable():
+            return ledger_unavailable()
+        case web.HTTPMethodNotAllowed():
+            allowed = ", ".join(sorted(error.allowed_methods))
+            return Problem(405, "METHOD_NOT_ALLOWED", f"Use {allowed}.", headers={"Allow": allowed})
+        case web.HTTPNotFound():
+            return Problem(404, "NOT_FOUND", "There is no such route.")
+        case web.HTTPRequestEntityTooLarge():
+            return Problem(413, "BODY_TOO_LARGE", f"The body may have at most {MAX_BODY_BYTES} bytes.")
+        case _:
+            resource = request.match_info.route.resource
+            LOG.error("request_failed", method=request.method, route=resource and resource.canonical, exc_info=error)
+            return Problem(500, "INTERNAL_ERROR", "The gateway failed. Nothing more is known here; see its log.")

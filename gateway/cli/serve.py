@@ -1,12 +1,12 @@
 """``gateway serve``: the gateway as a process."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import signal
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
@@ -43,7 +43,8 @@ def serve(
     try:
         run(_serve(settings, bundle_dir, host, port, is_dev=is_dev))
     except BundleRefused as refused:
-        show_report(refused.report, bundle_dir, "table")
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is for the ready line
+            show_report(refused.report, bundle_dir, "table")
         sys.exit(EXIT_INVALID)
     except SettingsError as error:
         fail(str(error), EXIT_USAGE)
@@ -75,7 +76,7 @@ async def _serve(settings: Settings, bundle_dir: Path, host: str, port: int, *, 
                     structlog.get_logger("gateway").warning("executions_cut_off", count=cut_off)
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def _sample_service(settings: Settings, *, is_dev: bool) -> AsyncGenerator[str | None]:
     """The origin of the travel service for --dev, started here where none was named; None without --dev."""
     if not is_dev:

@@ -35,7 +35,7 @@ def parse_amount(value: object) -> int:
     """Read a decimal amount (a string such as ``"500.00"``, or an integer) into micro-units; ValueError otherwise."""
     msg = 'must be a decimal in quotes with at most 6 decimals, such as "500.00", from 0 to 9,000,000,000'
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(msg)
+        raise ValueError(msg)  # noqa: TRY004 - pydantic reports ValueErrors
     try:
         micro = Decimal(value) * MICRO
     except ArithmeticError:

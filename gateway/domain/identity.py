@@ -41,7 +41,7 @@ def business_key(declared: BusinessKey, sources: Sources) -> bytes:
     return digest("gateway/business", [None if value is MISSING else value for value in values])
 
 
-def effect_hash(  # noqa: PLR0913 - one argument a field of the hash
+def effect_hash(
     *,
     tenant: str,
     agent: str,

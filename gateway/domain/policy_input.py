@@ -123,7 +123,7 @@ def write_input_schema() -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def policy_document(  # noqa: PLR0913 -- one argument for each part of the document
+def policy_document(
     *,
     principal: Principal,
     tool: Tool,

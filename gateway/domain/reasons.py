@@ -55,6 +55,7 @@ class ReasonCode(StrEnum):
     message: str
 
     def __new__(cls, code: str, status: Status | None, message: str) -> Self:
+        """Make the member that is its code."""
         member = str.__new__(cls, code)
         member._value_ = code
         member.status = status

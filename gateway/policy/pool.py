@@ -110,7 +110,10 @@ class WorkerPool:
             self._waiting.append(evaluation)
 
     def _replace(self, dead: WorkerProcess) -> None:
-        """Answers come in order, so the oldest unanswered call is the one that killed the worker; the others move once."""
+        """Answers come in order, so the oldest unanswered call is the one that killed the worker.
+
+        The others never began, so they move on as often as it takes; whoever waits for one bounds that by a deadline.
+        """
         culprit, *others = dead.unanswered or (None,)
         dead.unanswered.clear()
         self._begin(self._bury(dead, culprit), self._burials)
@@ -125,10 +128,7 @@ class WorkerPool:
             self._spares.remove(dead)
         self._begin(self._respawn(), self._respawns)
         for evaluation in others:
-            if evaluation.has_moved:
-                evaluation.fail(ReasonCode.POLICY_ENGINE_UNAVAILABLE, "two workers died before this evaluation began")
-            else:
-                evaluation.has_moved = True
+            if not evaluation.answer.done():  # unless its caller is gone
                 self._dispatch(evaluation)
 
     async def _bury(self, dead: WorkerProcess, culprit: Evaluation | None) -> None:

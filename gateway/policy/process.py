@@ -15,6 +15,7 @@ from gateway.policy.errors import explain_error
 from gateway.policy.launch import close_pipes, frame, start_worker
 
 _HEAD = struct.Struct(">IB")
+_BATCH_BYTES = 64 * 1024
 _GRACE_S = 0.1
 """The worker's own timer fires first; the gateway's is for a worker that no timer can end."""
 
@@ -22,13 +23,12 @@ _GRACE_S = 0.1
 class Evaluation:
     """One frame that was, or will be, sent to a worker, and the future of its answer (kind, body)."""
 
-    __slots__ = ("answer", "frame", "has_moved", "limit_s")
+    __slots__ = ("answer", "frame", "limit_s")
 
     def __init__(self, kind: bytes, body: bytes, limit_s: float) -> None:
         self.frame = frame(kind, body)
         self.answer: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
         self.limit_s = limit_s
-        self.has_moved = False
 
     def fail(self, code: ReasonCode, detail: str) -> None:
         """Answer with a fault, unless the caller is gone."""
@@ -46,8 +46,9 @@ class WorkerProcess:
         self._on_death = on_death
         self._loop = asyncio.get_running_loop()
         self._incoming = bytearray()
-        self._outgoing: list[bytes] = []
-        self._unsent = b""
+        self._outgoing: deque[bytes] = deque()
+        self._unsent = memoryview(b"")
+        self._is_blocked = False
         self._head_since = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self.is_open = True
@@ -123,19 +124,31 @@ class WorkerProcess:
     def _flush(self) -> None:
         if not self.is_open:
             return
-        data = self._unsent + b"".join(self._outgoing)
-        self._outgoing.clear()
-        try:
-            sent = os.write(self._requests, data)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            return  # It died; what it answered before is still to be read, and then the reader sees the end.
-        had_rest, self._unsent = bool(self._unsent), data[sent:]
-        if self._unsent and not had_rest:
-            self._loop.add_writer(self._requests, self._flush)
-        elif had_rest and not self._unsent:
+        while self._unsent or self._outgoing:
+            if not self._unsent:
+                self._unsent = memoryview(self._next_batch())
+            try:
+                sent = os.write(self._requests, self._unsent)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                return  # It died; what it answered before is still to be read, and then the reader sees the end.
+            self._unsent = self._unsent[sent:]
+            if self._unsent:  # The pipe is full.
+                if not self._is_blocked:
+                    self._is_blocked = True
+                    self._loop.add_writer(self._requests, self._flush)
+                return
+        if self._is_blocked:
+            self._is_blocked = False
             self._loop.remove_writer(self._requests)
+
+    def _next_batch(self) -> bytes:
+        # Bounded, so that what does not fit into the pipe is not copied again and again.
+        frames, size = [self._outgoing.popleft()], 0
+        while self._outgoing and (size := size + len(frames[-1])) < _BATCH_BYTES:
+            frames.append(self._outgoing.popleft())
+        return b"".join(frames)
 
     def _read(self) -> None:
         try:

@@ -1,6 +1,10 @@
 """A whole gateway on loopback: the travel bundle (or a changed copy), the sample service, a real PostgreSQL."""
 
+import asyncio
+import json
+import os
 import shutil
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -45,9 +49,9 @@ class Gateway:
 
     async def post(self, path: str, body: Any, *, key: str = AGENT, headers: dict[str, str] | None = None) -> tuple[int, Any]:
         """Status and JSON of a POST; bytes are sent as they are."""
-        data = {"data": body} if isinstance(body, bytes) else {"json": body}
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
         sent = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"} | (headers or {})
-        async with self.session.post(self.url + path, headers=sent, **data) as response:
+        async with self.session.post(self.url + path, headers=sent, data=data) as response:
             return response.status, await response.json(content_type=None)
 
     async def get(self, path: str, *, key: str = AGENT, **params: str) -> tuple[int, Any]:
@@ -197,3 +201,20 @@ def add_tool(copied_bundle: Path) -> Callable[..., None]:
         (folder / f"{name}.rego").write_text(policy)
 
     return add
+
+
+@asynccontextmanager
+async def serving(*args: str, **environment: str) -> AsyncGenerator[tuple[asyncio.subprocess.Process, dict[str, Any]]]:
+    """A serving process and its ready line (empty where it ended before it was ready)."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gateway", "serve", *args,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=dict(os.environ) | environment,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        line = await asyncio.wait_for(process.stdout.readline(), 30)
+        yield process, json.loads(line) if line else {}
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -39,7 +39,7 @@ async def test_answers_an_allowed_search_with_data_and_the_whole_decision(gatewa
 async def test_shows_the_auditor_who_what_why_and_what_came_of_it(gateway: Gateway):
     answer = await gateway.call("search_hotels", PARIS, run_id="run-42", id="fc-1")
     found = await gateway.decision(answer["decision_id"])
-    record = found["record"]
+    record: dict[str, Any] = found["record"]
     assert {name: record[name] for name in ("kind", "agent", "subject", "run_id", "call_id", "workflow", "tool", "risk")} == {
         "kind": "decision",
         "agent": "travel-assistant",
@@ -91,18 +91,18 @@ async def test_keeps_auditors_routes_from_agents_and_agents_routes_from_auditors
     assert (status, problem["code"]) == (401, "NOT_AUTHENTICATED")
 
 
-@pytest.mark.parametrize(
-    ("call", "setting", "stage", "code"),
-    [
-        (("book_hotel", BOOKING), {}, "resolve", "TOOL_NOT_IN_WORKFLOW"),
-        (("book_hotel", BOOKING), {"workflow": "trip_booking", "subject": "bob"}, "authorize", "PERMISSION_MISSING"),
-        (("delete_everything", {}), {}, "resolve", "TOOL_UNKNOWN"),
-        (("send_notification", {"to": "ada", "text": "hi"}), {"workflow": "trip_alerts"}, "resolve", "WORKFLOW_NOT_ALLOWED"),
-        (("search_hotels", PARIS), {"workflow": "no_such"}, "resolve", "WORKFLOW_UNKNOWN"),
-        (("search_hotels", PARIS), {"subject": None}, "resolve", "SUBJECT_REQUIRED"),
-        (("search_hotels", PARIS), {"subject": "mallory"}, "resolve", "DELEGATION_INVALID"),
-    ],
-)
+NOT_GRANTED: list[tuple[tuple[str, Any], dict[str, Any], str, str]] = [
+    (("book_hotel", BOOKING), {}, "resolve", "TOOL_NOT_IN_WORKFLOW"),
+    (("book_hotel", BOOKING), {"workflow": "trip_booking", "subject": "bob"}, "authorize", "PERMISSION_MISSING"),
+    (("delete_everything", {}), {}, "resolve", "TOOL_UNKNOWN"),
+    (("send_notification", {"to": "ada", "text": "hi"}), {"workflow": "trip_alerts"}, "resolve", "WORKFLOW_NOT_ALLOWED"),
+    (("search_hotels", PARIS), {"workflow": "no_such"}, "resolve", "WORKFLOW_UNKNOWN"),
+    (("search_hotels", PARIS), {"subject": None}, "resolve", "SUBJECT_REQUIRED"),
+    (("search_hotels", PARIS), {"subject": "mallory"}, "resolve", "DELEGATION_INVALID"),
+]
+
+
+@pytest.mark.parametrize(("call", "setting", "stage", "code"), NOT_GRANTED)
 async def test_blocks_what_was_not_granted(gateway: Gateway, call: tuple[str, Any], setting: dict[str, Any], stage: str, code: str):
     answer = await gateway.call(*call, **setting)
     assert (answer["result"]["status"], answer["result"]["reason_code"], answer["result"]["retry_same_input"]) == ("blocked", code, False)

@@ -47,8 +47,9 @@ async def test_takes_absent_null_and_empty_arguments_for_one_call(
     gateway = await open_with(copied_bundle, **MODULES)
     key = new_key()
     setting = {"workflow": "trip_planning", "run_id": "r1", "on_behalf_of": "ada"}
-    answers = []
-    for call in ({"name": "note"}, {"name": "note", "args": None}, {"name": "note", "args": {}}):
+    answers: list[Any] = []
+    calls: list[dict[str, Any]] = [{"name": "note"}, {"name": "note", "args": None}, {"name": "note", "args": {}}]
+    for call in calls:
         status, answer = await gateway.post("/v1/calls", setting | {"call": call | {"idempotency_key": key}})
         assert status == 200
         answers.append(answer)
@@ -81,7 +82,7 @@ async def test_keeps_the_keys_of_two_agents_apart(gateway: Gateway):
 
 async def test_answers_from_the_ledger_also_when_policy_would_now_say_no(gateway: Gateway):
     key = new_key()
-    send = {"key": "dev-alerts-key", "workflow": "trip_alerts", "subject": "cy", "run_id": "r1"}
+    send: dict[str, Any] = {"key": "dev-alerts-key", "workflow": "trip_alerts", "subject": "cy", "run_id": "r1"}
     first = await gateway.call("send_notification", ALERT, idempotency_key=key, **send)
     assert first["result"]["status"] == "ok"
     anew = await gateway.call("send_notification", ALERT, idempotency_key=new_key(), **send)
@@ -181,7 +182,8 @@ async def test_an_expired_key_never_executes(gateway: Gateway, database_url: str
 
 async def test_pins_a_run_to_its_workflow_and_subject(gateway: Gateway):
     await gateway.call("search_hotels", PARIS, run_id="r1")
-    for other in ({"subject": "bob"}, {"workflow": "trip_booking"}):
+    others: list[dict[str, Any]] = [{"subject": "bob"}, {"workflow": "trip_booking"}]
+    for other in others:
         answer = await gateway.call("search_hotels", PARIS, run_id="r1", **other)
         assert answer["result"]["reason_code"] == "RUN_MISMATCH"
 

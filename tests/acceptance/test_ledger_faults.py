@@ -19,7 +19,7 @@ class OwnPostgres:
     """The PostgreSQL server of one test, which the test may stop and start."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._server = PostgresServer._instances[data_dir.resolve() / "postgres"]
+        self._server = PostgresServer._instances[data_dir.resolve() / "postgres"]  # pyright: ignore[reportPrivateUsage]
 
     async def stop(self) -> None:
         """Stop at once, without waiting for anybody."""

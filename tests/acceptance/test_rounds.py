@@ -24,7 +24,7 @@ def arrivals() -> Iterator[list[dict[str, Any]]]:
 
 
 async def test_answers_six_mixed_calls_in_order(gateway: Gateway):
-    calls = [
+    calls: list[dict[str, Any]] = [
         {"id": "a", "name": "search_hotels", "args": PARIS},
         {"id": "b", "name": "search_hotels", "args": ROME},
         {"name": "get_itinerary", "args": {"itineraryId": "it-1"}},
@@ -51,7 +51,7 @@ async def test_answers_six_mixed_calls_in_order(gateway: Gateway):
 
 
 async def test_runs_a_model_id_that_comes_twice_once(gateway: Gateway):
-    twice = [{"id": "a", "name": "search_hotels", "args": PARIS | {"maxNightlyPriceUsd": 250}}] * 2
+    twice: list[dict[str, Any]] = [{"id": "a", "name": "search_hotels", "args": PARIS | {"maxNightlyPriceUsd": 250}}] * 2
     twice[1] = {"id": "a", "name": "search_hotels", "args": {"maxNightlyPriceUsd": 250.0} | PARIS}
     first, second = await gateway.round(twice)
     assert first == second
@@ -59,14 +59,14 @@ async def test_runs_a_model_id_that_comes_twice_once(gateway: Gateway):
 
 
 async def test_refuses_all_places_of_an_id_that_names_different_calls(gateway: Gateway):
-    calls = [
+    calls: list[dict[str, Any]] = [
         {"id": "a", "name": "search_hotels", "args": PARIS},
         {"id": "b", "name": "search_hotels", "args": PARIS},
         {"id": "a", "name": "search_hotels", "args": ROME},
     ]
     answers = await gateway.round(calls)
     assert [answer["result"]["reason_code"] for answer in answers] == ["CALL_ID_REUSED", "EXECUTION_SUCCEEDED", "CALL_ID_REUSED"]
-    assert [answer["result"]["status"] for answer in answers][0] == "invalid_arguments"
+    assert answers[0]["result"]["status"] == "invalid_arguments"
     assert len(gateway.travel.arrivals) == 1
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 import psutil
 import pytest
+import uvloop
 
 from gateway.domain.catalogue import PolicySet
 from gateway.domain.decision import PolicyFault
@@ -319,6 +320,24 @@ class TestEmbeddedOnly:
         await gateway.wait()
         _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 3)
         assert alive == []
+
+    def test_all_of_it_holds_on_the_loop_that_the_gateway_runs_on(self) -> None:
+        """Uvloop notices dead workers and full pipes in another way than asyncio does."""
+
+        async def scenario() -> None:
+            engine = EmbeddedEngine()
+            await engine.activate(revision("r1"))
+            for case in ("slow", "memory", "crash") * 2:
+                calls = [engine.decide("r1", document(case if n == 20 else "ok", n)) for n in range(40)]
+                answers = await asyncio.gather(*calls, return_exceptions=True)
+                assert [n for n, answer in enumerate(answers) if answer != {"is": "ok", "n": n}] == [20]
+                assert await engine.decide("r1", document("ok", 1)) == {"is": "ok", "n": 1}
+            large = orjson.loads(document("ok", 1)) | {"context": {"text": "x" * 250_000}}
+            assert await asyncio.gather(*(engine.decide("r1", orjson.dumps(large)) for _ in range(50))) == [{"is": "ok", "n": 1}] * 50
+            await engine.close()
+
+        uvloop.run(scenario())
+        assert _workers() == []
 
     def test_an_answer_has_a_limit(self) -> None:
         assert ANSWER_LIMIT == 262_144

@@ -1,5 +1,7 @@
 """The schema: keys that lead with tenant, a log that the application can only append to, migrations applied once."""
 
+from urllib.parse import urlsplit
+
 import asyncpg
 import pytest
 
@@ -9,7 +11,7 @@ from tests.conftest import url_of
 
 
 async def test_applies_each_migration_once(postgres: EmbeddedPostgres, database_url: str):
-    owner = url_of(postgres.owner_url, database_url.split("/")[3].split("?")[0], "postgres")
+    owner = url_of(postgres.owner_url, urlsplit(database_url).path.strip("/"), "postgres")
     assert await upgrade(owner) == []
     assert await current_version(database_url) == read_migrations()[-1].version
     assert [migration.version for migration in read_migrations()] == list(range(1, len(read_migrations()) + 1))
