@@ -11,12 +11,17 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+from hypothesis import settings
 
 from gateway.ledger.embedded import EmbeddedPostgres
 from gateway.ledger.migrate import APP_ROLE, upgrade
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = "template_gateway"
+
+# Machines are shared and noisy: how long one example takes says nothing here.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 for _name in [name for name in os.environ if name.startswith("GATEWAY_") or name in {"TRAVEL_API", "GEMINI_API_KEY"}]:
     del os.environ[_name]  # a developer's settings must not decide what the tests test
