@@ -1,14 +1,15 @@
 """The seams: what the enforcer and its stages need from the outside, each with one contract suite in tests/contract."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
 from gateway.domain.call import Authorized, CallNow, Decided, Dispatch, Facts, KnownCall, Normalized, Proposed
-from gateway.domain.catalogue import PolicySet, ToolDeclaration
+from gateway.domain.catalogue import PolicySet, Replay, ToolDeclaration
 from gateway.domain.decision import ApprovalRequest, Refusal
+from gateway.domain.outcome import CallState
 from gateway.domain.record import RecordDraft
 
 
@@ -120,6 +121,61 @@ class Ledger(Protocol):
 
     async def get_call(self, tenant: str, agent: str, decision_id: UUID) -> CallNow | None:
         """An agent's call as it stands; None where this agent has no such decision."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallSummary:
+    """An admitted call as operators see it: never arguments or results."""
+
+    decision_id: UUID
+    state: CallState
+    status: str | None
+    reason_code: str | None
+    agent: str
+    subject: str
+    run_id: str
+    workflow: str
+    tool: str
+    replay: Replay
+    admitted_at: datetime
+    lease_until: datetime
+    finished_at: datetime | None
+    attempts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetRow:
+    """One budget in one scope and window. Amounts in micro-units of the unit; `limit` is None once the bundle dropped it."""
+
+    name: str
+    scope: str
+    period: str
+    unit: str
+    limit: int | None
+    reserved: int
+    spent: int
+
+
+class Operations(Protocol):
+    """What operators see and do. Every method may raise LedgerUnavailable."""
+
+    async def list_calls(self, tenant: str, state: CallState, *, after: UUID | None, limit: int) -> Sequence[CallSummary]:
+        """Calls in a state, oldest first; `after` is the last decision id of the page before."""
+        ...
+
+    async def resolve_call(
+        self, tenant: str, decision_id: UUID, *, happened: bool, evidence: str, by: str, record_id: UUID
+    ) -> CallState | None:
+        """End the doubt about a call: it happened (succeeded, without data) or it did not (open, budgets given back).
+
+        Writes a resolution record with the evidence. Answers the state that the call is in now; where it was not in
+        doubt, the state that it already had; None where this tenant has no such call.
+        """
+        ...
+
+    async def list_budgets(self, tenant: str, *, after: tuple[str, str, str] | None, limit: int) -> Sequence[BudgetRow]:
+        """Budgets that were ever drawn on, by (name, scope, period); `after` is the last key of the page before."""
         ...
 
 
