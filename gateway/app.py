@@ -13,8 +13,9 @@ from uuid_utils.compat import uuid7
 
 from gateway.api.server import create_app
 from gateway.api.services import InForce, Services
-from gateway.bundle import Evaluate, Report, check_folder
-from gateway.domain.catalogue import Bundle
+from gateway.bundle import CheckedBundle, Evaluate, Report, check_folder, load_files
+from gateway.bundle.archive import pack_files, unpack_files
+from gateway.domain.catalogue import Bundle, Execute
 from gateway.domain.drafts import activation_draft
 from gateway.domain.principal import Caller, Role
 from gateway.enforcer import Enforcer, build_path
@@ -26,11 +27,14 @@ from gateway.ledger.database import Database
 from gateway.ledger.embedded import EmbeddedPostgres
 from gateway.ledger.log import PostgresLog
 from gateway.ledger.migrate import APP_ROLE, current_version, read_migrations, upgrade
+from gateway.ledger.operations import PostgresOperations
 from gateway.ledger.postgres import PostgresLedger
+from gateway.ledger.recovery import PostgresRecovery
 from gateway.policy.embedded import EmbeddedEngine
 from gateway.policy.rego_tests import run_tests
+from gateway.recovery import Recovery
 from gateway.rehearsal import rehearse
-from gateway.settings import ConnectionSettings, KeySettings, Settings
+from gateway.settings import ConnectionSettings, KeySettings, Settings, SettingsError
 from gateway.stages.authenticate import Key
 from gateway.tasks import TaskSet
 
@@ -89,7 +93,7 @@ async def check(folder: Path) -> Report:
 
 @asynccontextmanager
 async def open_gateway(settings: Settings, *, bundle_dir: Path, dev: "DevMode | None" = None) -> AsyncGenerator[Running]:
-    """Everything between the database and the HTTP application, closed in reverse order. Raises StartError."""
+    """Everything between the database and the HTTP application, closed in reverse order. Raises StartError, SettingsError."""
     is_dev = dev is not None
     report = await check(bundle_dir)
     if report.checked is None or not report.is_good:
@@ -105,7 +109,9 @@ async def open_gateway(settings: Settings, *, bundle_dir: Path, dev: "DevMode | 
         await engine.activate(bundle.policy)
         ledger = PostgresLedger(database)
         draft = activation_draft(uuid7(), TENANT, bundle.revision, "serve --bundle")
-        activation = await ledger.activate(TENANT, bundle.revision, draft, replace=is_dev)
+        stack.push_async_callback(ledger.close)
+        files = pack_files(report.checked.files)
+        activation = await ledger.activate(TENANT, bundle.revision, files, draft, replace=is_dev)
         if isinstance(activation, str):
             raise StartError(f"another revision is active: {activation}. Activate {bundle.revision} first, or serve the active one.")
         tasks, draining = TaskSet(), asyncio.Event()
@@ -116,10 +122,15 @@ async def open_gateway(settings: Settings, *, bundle_dir: Path, dev: "DevMode | 
         async def check_readiness() -> dict[str, bool]:
             return {"database": await database.is_ready(), "policy": engine.is_ready}
 
+        recovery_ledger = PostgresRecovery(database, ledger, uuid7)
+        revisions = Revisions(recovery_ledger, bundle)
+        recovery = asyncio.create_task(Recovery(recovery_ledger, executors, revisions.load, [TENANT], report_fault).run())
+        stack.push_async_callback(_cancel, recovery)
         services = Services(
             enforcer=enforcer,
             ledger=ledger,
             log=PostgresLog(database),
+            operations=PostgresOperations(database, recovery_ledger, lambda _: bundle.budgets),
             in_force={TENANT: InForce(bundle=bundle, digest_key=activation.digest_key)},
             tasks=tasks,
             draining=draining,
@@ -180,12 +191,39 @@ def _build_executors(settings: Settings, dev: DevMode | None) -> Executors:
 
 def _check_executors(bundle: Bundle, executors: Executors) -> None:
     problems = [
-        f"tools/{tool.name}.yaml: {problem}"
+        f"tools/{tool.name}.yaml: {problem} (setting {_setting_for(tool.declaration.execute)})"
         for tool in bundle.tools.values()
         if tool.declaration.exposed and (problem := executors.check(tool.declaration, TENANT))
     ]
     if problems:
-        raise StartError("tools that cannot run on this gateway:\n  " + "\n  ".join(problems))
+        raise SettingsError("tools that cannot run on this gateway:\n  " + "\n  ".join(problems))
+
+
+def _setting_for(execute: Execute) -> str:
+    return f"connections.{execute.http.connection}" if execute.http is not None else "python_modules"
+
+
+class Revisions:
+    """Bundles of revisions that were in force, loaded when a call of theirs has to be resolved."""
+
+    def __init__(self, ledger: PostgresRecovery, current: Bundle) -> None:
+        self._ledger = ledger
+        self._loaded = {(TENANT, current.revision): current}
+
+    async def load(self, tenant: str, revision: str) -> Bundle | None:
+        """The bundle, or None where it is not kept or does not load any more."""
+        if (tenant, revision) not in self._loaded:
+            packed = await self._ledger.load_revision(tenant, revision)
+            loaded = await asyncio.to_thread(load_files, unpack_files(packed)) if packed else None
+            if not isinstance(loaded, CheckedBundle):
+                return None
+            self._loaded[tenant, revision] = loaded.bundle
+        return self._loaded[tenant, revision]
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
 
 
 def _read_connection(name: str, found: ConnectionSettings) -> Connection:

@@ -15,7 +15,9 @@ typed results (`gateway.domain.result`). Exceptions are for the caller's own par
 
 import asyncio
 import json
+import os
 import random
+import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from copy import copy
@@ -215,7 +217,7 @@ class GatewayClient:
                 status, answer_headers, content = await self._exchange(method, path, data, params, headers)
             except (aiohttp.ClientError, TimeoutError) as error:
                 failure: GatewayClientError = GatewayUnreachable(
-                    f"no answer from {self._url}: {error or type(error).__name__}", idempotency_key=key
+                    f"no answer from {self._url}: {explain_failure(error)}", idempotency_key=key
                 )
             else:
                 if status == 200:
@@ -236,6 +238,14 @@ class GatewayClient:
         request = self._session.request(method, self._url + path, data=data, params=params, headers=headers, allow_redirects=False)
         async with request as response:
             return response.status, response.headers, await response.read()
+
+
+def explain_failure(error: aiohttp.ClientError | TimeoutError) -> str:
+    """Why there was no answer, in the words of the system where it has some."""
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, OSError) and cause.errno is not None and not isinstance(cause, socket.gaierror):
+        return os.strerror(cause.errno)
+    return (cause.strerror if isinstance(cause, OSError) else str(cause)) or type(error).__name__
 
 
 class _Patience:

@@ -5,19 +5,22 @@ executions apart from whoever waits for them.
 """
 
 import asyncio
+import random
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from uuid import UUID
 
 import orjson
 
 from gateway.domain.answers import Answer, refused, repeated, unsettled
-from gateway.domain.call import Admitted, Normalized, Proposed, Replay, Settled
+from gateway.domain.call import Admitted, Authorized, Executed, KnownCall, Normalized, Proposed, Replay, Settled
 from gateway.domain.canonical import canonical_json, integral_floats_as_integers
-from gateway.domain.decision import GatewayFault, LedgerUnavailable, Refusal
+from gateway.domain.decision import Again, GatewayFault, Overloaded, Refusal
 from gateway.domain.drafts import decision_draft, redacted_arguments, replay_draft
+from gateway.domain.outcome import CallState, Delivery, Phase
 from gateway.domain.ports import Executor, Ledger, PolicyEngine
 from gateway.domain.principal import Caller
 from gateway.domain.reasons import Effect, ReasonCode
@@ -34,9 +37,21 @@ from gateway.stages.resolve import Resolve
 from gateway.stages.settle import Settle
 from gateway.stages.validate import Validate
 from gateway.tasks import TaskSet
+from gateway.turns import Turns
 
+JOIN_S = 5.0
+"""How long a repeated call waits for the one that is already running."""
+JOIN_POLL_S = (0.05, 0.15)
+"""Between two looks at a running call, seconds; spread so that gateways do not look in step."""
+MAX_REDECISIONS = 5
+"""How often a call is decided anew because its facts changed before it was admitted."""
 SETTLE_PATIENCE_S = 3.0
 """How long an answer waits for a settlement beyond the tool's own timeout; afterwards the outcome is unknown to it."""
+
+
+def boot_time() -> float:
+    """Seconds on a clock that nobody can set and that runs on while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Stage(Protocol):
@@ -66,6 +81,7 @@ def build_path(
     executor: Executor,
     new_id: Callable[[], UUID],
     report: Callable[[Exception], None],
+    boot_time: Callable[[], float] = boot_time,
 ) -> Path:
     """The one list of what happens to a call, in order."""
     return Path(
@@ -77,10 +93,10 @@ def build_path(
             Authorize(),
             ReadFacts(ledger),
             Decide(engine),
-            Admit(ledger, executor),
+            Admit(ledger, executor, boot_time),
         ),
         acting=(
-            Execute(report),
+            Execute(report, boot_time),
             Normalize(),
             Settle(ledger, new_id),
         ),
@@ -121,6 +137,8 @@ class Enforcer:
         self._new_id = new_id
         self._report = report
         self._timer = timer
+        self._turns = Turns()
+        self._joins: dict[tuple[str, UUID], asyncio.Task[KnownCall]] = {}
 
     def authenticate(self, authorization: str | None) -> Caller | None:
         """The first stage, once a request."""
@@ -147,65 +165,80 @@ class Enforcer:
 
     async def evaluate(self, call: Proposed) -> Evaluation:
         """The same stages up to a read-only admission check; writes nothing. Raises GatewayFault."""
-        value: Any = call
-        for stage in self._path.deciding:
-            found = await self._pass(stage, value)
-            if isinstance(found, Refusal):
-                decision = found.decision
-                return Evaluation(
-                    effect=found.effect,
-                    reason_code=found.reason_code,
-                    stage=stage.name,
-                    policy=decision.policy if decision else None,
-                    is_replay=False,
-                    refusal=found,
-                    passages=call.trail.passages,
-                )
-            if isinstance(found, Replay):
-                answer = repeated(value, found.known, is_permitted=found.is_permitted)
-                return Evaluation(
-                    effect=Effect.ALLOW,
-                    reason_code=answer["decision"]["reason_code"],
-                    stage=stage.name,
-                    policy=answer["decision"]["policy"],
-                    is_replay=True,
-                    refusal=None,
-                    passages=call.trail.passages,
-                )
-            value = found
-        admitted: Admitted = value
+        found, stage, value = await self._walk(call)
+        refusal: Refusal | None = None
+        if isinstance(found, Replay):
+            decision = repeated(value, found.known, is_permitted=found.is_permitted)["decision"]
+            effect, code, policy = Effect.ALLOW, decision["reason_code"], decision["policy"]
+        elif isinstance(found, Refusal):
+            refusal = found
+            effect, code, policy = found.effect, found.reason_code, found.decision.policy if found.decision else None
+        else:
+            effect, code, policy = Effect.ALLOW, found.decision.reason_code, found.decision.policy
+            stage = "decide"
         return Evaluation(
-            effect=Effect.ALLOW,
-            reason_code=admitted.decision.reason_code,
-            stage="decide",
-            policy=admitted.decision.policy,
-            is_replay=False,
-            refusal=None,
+            effect=effect,
+            reason_code=code,
+            stage=stage,
+            policy=policy,
+            is_replay=isinstance(found, Replay),
+            refusal=refusal,
             passages=call.trail.passages,
         )
 
     async def _decide(self, call: Proposed) -> Admitted | Answer:
-        value: Any = call
-        for stage in self._path.deciding:
-            found = await self._pass(stage, value)
-            if isinstance(found, Refusal):
-                return await self._refuse(value, found, stage.name)
-            if isinstance(found, Replay):
-                return await self._repeat(value, found)
-            value = found
-        return value
+        found, stage, value = await self._walk(call)
+        if isinstance(found, Refusal):
+            return await self._refuse(value, found, stage)
+        if isinstance(found, Replay):
+            return await self._repeat(value, found)
+        return found
+
+    async def _walk(self, call: Proposed) -> tuple[Admitted | Refusal | Replay, str, Any]:
+        """Along the deciding stages to where the call is admitted or stops: what came of it, at which stage, from what."""
+        stages = self._path.deciding
+        places = {stage.name: place for place, stage in enumerate(stages)}
+        inputs: list[Any] = [call]
+        redecisions = 0
+        async with AsyncExitStack() as turn:
+            while True:
+                stage, value = stages[len(inputs) - 1], inputs[-1]
+                if stage.name == "facts" and not redecisions and (late := await self._take_turn(turn, value)):
+                    return late, stage.name, value
+                found = await self._pass(stage, value)
+                if isinstance(found, Again):
+                    redecisions += 1
+                    if redecisions > MAX_REDECISIONS:
+                        return Refusal(reason_code=ReasonCode.FACTS_CHANGED), stage.name, value
+                    del inputs[places[found.stage] + 1 :]
+                elif isinstance(found, Refusal | Replay) or len(inputs) == len(stages):
+                    return found, stage.name, value
+                else:
+                    inputs.append(found)
+
+    async def _take_turn(self, turn: AsyncExitStack, call: Authorized) -> Refusal | None:
+        """Until the walk ends, no other call here changes the facts of this one."""
+        if call.tool.declaration.facts == "none" or call.is_dry_run:
+            return None
+        tenant, principal = call.caller.tenant, call.principal
+        keys = [("run", tenant, principal.agent, call.run_id), ("tool", tenant, principal.subject, call.tool.name)]
+        try:
+            await turn.enter_async_context(self._turns.take(keys))
+        except Overloaded as fault:
+            return Refusal(reason_code=fault.reason_code, detail=fault.detail)
+        return None
 
     async def _pass(self, stage: Stage, value: Any) -> Any:
         began = self._timer()
         try:
             found = await stage(value)
         except GatewayFault as fault:
+            self._report(fault)
             found = Refusal(reason_code=fault.reason_code, detail=fault.detail)
         except Exception as error:  # noqa: BLE001 - fail closed: one call's defect is a refusal, and its neighbours go on
             self._report(error)
             found = Refusal(reason_code=ReasonCode.OVERLOADED, detail=f"internal error: {type(error).__name__}")
-        outcome = found.reason_code if isinstance(found, Refusal) else "replayed" if isinstance(found, Replay) else "passed"
-        value.trail.add(stage.name, str(outcome), self._timer() - began)
+        value.trail.add(stage.name, _came_to(found), self._timer() - began)
         return found
 
     async def _refuse(self, call: Proposed, refusal: Refusal, stage: str) -> Answer:
@@ -214,19 +247,40 @@ class Enforcer:
         )
         try:
             approval = await self._ledger.refuse(call, refusal, draft, orjson.dumps(redacted_arguments(call)))
-        except LedgerUnavailable:
+        except Exception as error:  # noqa: BLE001 - without a record there is only one answer, and the neighbours get theirs
+            self._report(error)
             return _without_ledger(call, stage)
         return refused(call, refusal, stage, approval)
 
     async def _repeat(self, call: Proposed, replay: Replay) -> Answer:
-        answer = repeated(call, replay.known, is_permitted=replay.is_permitted)
-        result = answer["result"]
-        draft = replay_draft(call, replay.known, call.decision_id, result["status"], result["reason_code"])
         try:
-            await self._ledger.note_replay(draft, replay.known.decision_id)
-        except LedgerUnavailable:
+            known = await self._join(call.caller.tenant, replay.known)
+            answer = repeated(call, known, is_permitted=replay.is_permitted)
+            result = answer["result"]
+            draft = replay_draft(call, known, call.decision_id, result["status"], result["reason_code"])
+            await self._ledger.note_replay(call, known, draft)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._report(error)
             return _without_ledger(call, "recall")
         return answer
+
+    async def _join(self, tenant: str, known: KnownCall) -> KnownCall:
+        """A known call once it has ended, or as it stands after a while. All who wait for it here share one look."""
+        if known.state is not CallState.RUNNING:
+            return known
+        place = (tenant, known.decision_id)
+        if (join := self._joins.get(place)) is None:
+            join = self._joins[place] = self._tasks.start(self._wait_for(tenant, known))
+            join.add_done_callback(lambda _: self._joins.pop(place))
+        seen = await join
+        return replace(known, state=seen.state, result=seen.result)
+
+    async def _wait_for(self, tenant: str, known: KnownCall) -> KnownCall:
+        deadline = self._timer() + JOIN_S
+        while known.state is CallState.RUNNING and self._timer() < deadline:
+            await asyncio.sleep(random.uniform(*JOIN_POLL_S))  # noqa: S311 - a pause, not a secret
+            known = await self._ledger.look_again(tenant, known)
+        return known
 
     async def _finish(self, call: Admitted) -> Answer:
         # The execution goes on whatever becomes of this wait: a settlement may outlast the database's absence.
@@ -246,7 +300,31 @@ class Enforcer:
             value = await stage(value)
             value.trail.add(stage.name, _reached(value), self._timer() - began)
         settled: Settled = value
+        if settled.delivered.late is not None:
+            self._tasks.start(self._hear_late_answer(settled, settled.delivered.late))
         return settled.answer
+
+    async def _hear_late_answer(self, call: Settled, late: Awaitable[Delivery]) -> None:
+        """The tool's answer after its time: it ends the doubt, unless a resolver has begun."""
+        delivered = await late
+        if delivered.phase is Phase.LOST:
+            return
+        known = {name: found for name, found in vars(call).items() if name not in {"outcome", "answer", "delivered"}}
+        value: Any = Executed(**known, delivered=delivered)
+        for stage in self._path.acting[1:]:
+            value = await stage(value)
+
+
+def _came_to(found: Any) -> str:
+    match found:
+        case Refusal():
+            return str(found.reason_code)
+        case Replay():
+            return "replayed"
+        case Again():
+            return "again"
+        case _:
+            return "passed"
 
 
 def _reached(value: Any) -> str:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
+from urllib.parse import parse_qs, urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -45,6 +46,8 @@ class SecretSource(_Section):
         path = self.file or Path()
         if not path.is_file():
             raise SettingsError(f"there is no file {path}")
+        if not path.read_text().strip():
+            raise SettingsError(f"the file {path} is empty")
         return lambda: path.read_text().strip()
 
 
@@ -81,7 +84,7 @@ class Settings(_Section):
 
     data_dir: Path = Path(".gateway")
     """Where the embedded PostgreSQL keeps its files."""
-    database_url: str | None = None
+    database_url: Annotated[str | None, Field(pattern=r"^postgres(ql)?://")] = None
     """Your own PostgreSQL, as the application role; the embedded one otherwise."""
     connections: dict[str, ConnectionSettings] = {}
     python_modules: list[str] = []
@@ -119,6 +122,16 @@ def read_settings(config: Path | None, overrides: Mapping[str, Any]) -> Settings
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, each['loc'])) or 'settings'}: {each['msg']}" for each in error.errors(include_input=False)]
         raise SettingsError("; ".join(lines)) from None
+
+
+def place_of(database_url: str) -> str:
+    """Where a database is, ``host:port/name``, without who enters it and with what."""
+    try:
+        parts = urlsplit(database_url)
+    except ValueError:
+        return "an address that cannot be read"
+    host = parts.netloc.rpartition("@")[2] or ",".join(parse_qs(parts.query).get("host", [])) or "the local socket"
+    return f"{host}{parts.path.rstrip('/')}"
 
 
 def _read_file(config: Path) -> dict[str, Any]:

@@ -25,9 +25,10 @@ class TaskSet:
 
     async def drain(self, timeout_s: float) -> int:
         """Wait for everything to end, at most `timeout_s` seconds; answers how many were cut off."""
-        if not self._tasks:
-            return 0
-        _, late = await asyncio.wait(set(self._tasks), timeout=timeout_s)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while self._tasks and (left := deadline - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait(set(self._tasks), timeout=left)  # what ends may have started more
+        late = set(self._tasks)
         for task in late:
             task.cancel()
         if late:

@@ -12,7 +12,7 @@ from gateway.api.services import CALLER, SERVICES, InForce
 from gateway.dialects.gemini import declarations
 from gateway.dialects.json_format import describe_tools
 from gateway.domain.answers import as_it_stands, refusal_details
-from gateway.domain.authority import find_scope, find_tool, has_permissions
+from gateway.domain.authority import find_scope, find_tool, has_permissions, may_see
 from gateway.domain.call import Proposed, ProposedCall
 from gateway.domain.catalogue import ToolDeclaration
 from gateway.domain.decision import GatewayFault
@@ -21,6 +21,14 @@ from gateway.domain.principal import Caller, Role
 from gateway.domain.reasons import ReasonCode
 
 LONGEST_WAIT_S = 60
+_TO_DEVELOPERS = {
+    ReasonCode.WORKFLOW_UNKNOWN: "The active bundle has no such `workflow`.",
+    ReasonCode.WORKFLOW_NOT_ALLOWED: "This agent was not granted this `workflow`; principals.yaml says which ones it was.",
+    ReasonCode.SUBJECT_REQUIRED: "Say with `on_behalf_of` for which subject the agent acts.",
+    ReasonCode.DELEGATION_INVALID: "This agent does not act for this subject; principals.yaml says for whom it does (`act_for`).",
+    ReasonCode.SUBJECT_UNKNOWN: "The active bundle has no such subject.",
+}
+"""Why there are no tools to list; the codes' own sentences speak to a model."""
 _POLL_S = 0.25
 
 
@@ -60,7 +68,9 @@ async def get_call(request: web.Request) -> web.Response:
             raise Problem(404, "NOT_FOUND", "There is no such call of this agent.")
         is_over = now.state not in (CallState.RUNNING, CallState.IN_DOUBT, CallState.PENDING_CLIENT)
         if is_over or asyncio.get_running_loop().time() >= deadline:
-            return json_response(as_it_stands(_in_force(request, caller).bundle, now))
+            bundle, record = _in_force(request, caller).bundle, now.record
+            is_permitted = may_see(bundle, caller.name, record["workflow"], record["subject"], record["tool"])
+            return json_response(as_it_stands(bundle, now, is_permitted=is_permitted))
         await asyncio.sleep(_POLL_S)
 
 
@@ -108,7 +118,7 @@ async def get_tools(request: web.Request) -> web.Response:
         raise Problem(400, "PARAMETER_INVALID", "Name the `workflow`.")
     scope = find_scope(bundle, caller.name, workflow, request.query.get("on_behalf_of"))
     if isinstance(scope, ReasonCode):
-        raise Problem(403, scope.value, scope.message)
+        raise Problem(403, scope.value, _TO_DEVELOPERS[scope])
     found = [find_tool(bundle, scope, name) for name in scope.workflow.declaration.tools]
     visible: list[ToolDeclaration] = [
         tool.declaration for tool in found if not isinstance(tool, ReasonCode) and has_permissions(tool, scope.principal)
@@ -162,7 +172,7 @@ def _propose(
         workflow_name=setting.workflow,
         run_id=setting.run_id,
         on_behalf_of=setting.on_behalf_of,
-        context=setting.context,
+        context=setting.context or {},
         call=call,
         round=round_,
         is_dry_run=is_dry_run,

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from gateway.api.problems import Problem, ProblemError
 from gateway.api.strict_json import Document, NotJson, defects_in, read_json
@@ -33,9 +34,9 @@ class _Envelope(BaseModel):
 class CallBody(_Envelope):
     """One proposed call. `name`, `args` and `id` are the model's words."""
 
-    id: Annotated[str, Field(max_length=512)] | None = None
-    name: Any = None
-    args: Any = None
+    id: Annotated[str | None, Field(max_length=512, description="The model's own id, any text; a value of another type is a 400.")] = None
+    name: Annotated[Any, Field(description="The tool; whatever stands here gets a result.")] = None
+    args: Annotated[Any, Field(description="The arguments; whatever stands here gets a result. Absent, null and `{}` are the same.")] = None
     idempotency_key: Annotated[str, Field(pattern=r"^[\x21-\x7e]{16,255}$")] | None = None
     approval_id: Annotated[str, Field(max_length=128)] | None = None
 
@@ -46,7 +47,7 @@ class Setting(_Envelope):
     workflow: Token
     run_id: Token
     on_behalf_of: Token | None = None
-    context: dict[str, Any] = {}
+    context: Annotated[dict[str, Any] | None, Field(description="Facts for policies, in the workflow's schema; null is `{}`.")] = None
 
 
 class CallRequest(Setting):
@@ -68,6 +69,7 @@ class EvaluationRequest(CallRequest):
 
 
 R = TypeVar("R", bound=CallRequest | RoundRequest)
+M = TypeVar("M", bound=BaseModel)
 
 
 async def read_request(request: web.Request, model: type[R]) -> tuple[R, list[ProposedCall]]:
@@ -76,7 +78,7 @@ async def read_request(request: web.Request, model: type[R]) -> tuple[R, list[Pr
     envelope = _check(model, document.value)
     bodies = envelope.calls if isinstance(envelope, RoundRequest) else [envelope.call]
     prefixes = [f"/calls/{index}" for index in range(len(bodies))] if isinstance(envelope, RoundRequest) else ["/call"]
-    _refuse_defects(document, prefixes, envelope.context)
+    _refuse_defects(document, prefixes, envelope.context or {})
     keys = read_idempotency_keys(request, bodies, prefixes)
     calls = [
         ProposedCall(
@@ -90,6 +92,14 @@ async def read_request(request: web.Request, model: type[R]) -> tuple[R, list[Pr
         for body, prefix, key in zip(bodies, prefixes, keys, strict=True)
     ]
     return envelope, calls
+
+
+async def read_plain_request(request: web.Request, model: type[M]) -> M:
+    """The body of a request that holds nothing of a model's. Raises Problem."""
+    document = await read_body(request)
+    body = _check(model, document.value)
+    _refuse_defects(document, (), {})
+    return body
 
 
 async def read_body(request: web.Request) -> Document:
@@ -129,22 +139,49 @@ def read_idempotency_keys(request: web.Request, bodies: Sequence[CallBody], pref
     return [f"{key} {position}" for position in range(len(bodies))]
 
 
-def _check(model: type[R], value: Any) -> R:
+def _check(model: type[M], value: Any) -> M:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        errors = [
-            _explain(model, found["loc"], found["type"], found["msg"]) for found in error.errors(include_input=False, include_url=False)
-        ]
+        errors = [_explain(model, found) for found in error.errors(include_input=False, include_url=False)]
         raise Problem(400, "ENVELOPE_INVALID", "The request does not have the expected form; see `errors`.", errors=errors[:20]) from None
 
 
-def _explain(model: type[BaseModel], loc: tuple[int | str, ...], kind: str, message: str) -> ProblemError:
+_SENTENCES = {
+    "missing": "required",
+    "model_type": "must be an object",
+    "dict_type": "must be an object",
+    "list_type": "must be a list",
+    "string_type": "must be a string",
+    "string_unicode": "must be text without lone surrogates",
+    "int_type": "must be an integer",
+    "bool_type": "must be true or false",
+}
+_LIMITS = {
+    "string_pattern_mismatch": "must match the pattern {pattern}",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "must have at least {min_length} items",
+    "too_long": "must have at most {max_length} items",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+}
+"""Sentences by pydantic's kinds of errors; its own would speak of Python's types."""
+
+
+def _explain(model: type[BaseModel], found: ErrorDetails) -> ProblemError:
+    loc, kind = found["loc"], found["type"]
     pointer = "".join(f"/{str(part)[:64]}" for part in loc)
     if kind == "extra_forbidden":
         inside = CallBody if len(loc) > 1 else model
-        return ProblemError(pointer=pointer, message=f"unknown field; allowed: {', '.join(inside.model_fields)}")
-    return ProblemError(pointer=pointer, message="required" if kind == "missing" else message)
+        message = f"unknown field; allowed: {', '.join(inside.model_fields)}"
+        if inside is not CallBody and loc[0] in ("id", "name", "args", "idempotency_key", "approval_id"):
+            message += f"; `{loc[0]}` belongs inside `{'calls' if 'calls' in model.model_fields else 'call'}`"
+    elif kind in _LIMITS:
+        message = _LIMITS[kind].format_map(found.get("ctx", {}))
+    else:
+        message = _SENTENCES.get(kind, found["msg"])
+    return ProblemError(pointer=pointer, message=message)
 
 
 def _refuse_defects(document: Document, prefixes: Sequence[str], context: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ _PROBLEMS = {
     403: "This credential may not",
     404: "There is no such thing",
     405: "Not with this method",
+    409: "It is in another state",
     413: "The body is too large",
     415: "Only application/json, not compressed",
     503: "Nothing was done; repeat later",
@@ -52,9 +53,7 @@ def describe() -> dict[str, Any]:
 def _operation(route: Route, refs: Refs) -> dict[str, Any]:
     statuses = {*route.other_statuses}
     if route.roles:
-        statuses |= {401, 403}
-    if route.body or route.parameters:
-        statuses.add(400)
+        statuses |= {400, 401, 403}  # 400 at least for parameters that the route does not know
     if route.body:
         statuses |= {413, 415}
     problem = {"description": "", "content": {CONTENT_TYPE: {"schema": refs[ProblemDetails]}}}

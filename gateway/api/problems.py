@@ -37,6 +37,7 @@ _TITLES = {
     409: "Conflict",
     413: "Body too large",
     415: "Unsupported media type",
+    417: "Expectation failed",
     429: "Too many requests",
     500: "Internal error",
     503: "Not available",

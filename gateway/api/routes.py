@@ -7,10 +7,13 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel
 
-from gateway.api import calls, decisions, health
+from gateway.api import calls, decisions, health, operations
 from gateway.api.envelope import CallRequest, EvaluationRequest, RoundRequest
+from gateway.api.operations import BudgetPage, CallPage, Resolution, Resolve
+from gateway.domain.outcome import CallState
 from gateway.domain.principal import Role
 from gateway.domain.result import Answer, RoundAnswer
+from gateway.domain.search import SEARCH_HELP
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -94,6 +97,12 @@ class Route:
 
 AGENT = frozenset({Role.AGENT})
 AUDITOR = frozenset({Role.AUDITOR})
+OPERATOR = frozenset({Role.OPERATOR})
+
+_PAGING = (
+    Parameter(name="limit", description="Items a page", schema={"type": "integer", "minimum": 1, "maximum": 200}),
+    Parameter(name="cursor", description="next_cursor of the page before"),
+)
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -126,16 +135,34 @@ ROUTES: tuple[Route, ...] = (
         method="GET", path="/v1/decisions", handler=decisions.list_decisions, roles=AUDITOR, answer=RecordPage, summary="Find records",
         other_statuses=(503,),
         parameters=(
-            Parameter(name="q", description="field:value terms, such as effect:deny tool:book_hotel"),
-            Parameter(name="after", description="At or after this time", schema={"type": "string", "format": "date-time"}),
+            Parameter(name="q", description=SEARCH_HELP),
+            Parameter(name="after", description="At or after this time; earlier than `before`", schema={"type": "string", "format": "date-time"}),
             Parameter(name="before", description="Before this time", schema={"type": "string", "format": "date-time"}),
-            Parameter(name="limit", description="Records a page", schema={"type": "integer", "minimum": 1, "maximum": 200}),
-            Parameter(name="cursor", description="next_cursor of the page before"),
+            *_PAGING,
         ),
     ),
     Route(
         method="GET", path="/v1/decisions/{decision_id}", handler=decisions.get_decision, roles=AUDITOR, answer=RecordWithLinks,
         summary="One record with what belongs to it", other_statuses=(404, 503),
+    ),
+    Route(
+        method="GET", path="/v1/calls", handler=operations.list_calls, roles=OPERATOR, answer=CallPage,
+        summary="Admitted calls in a state, oldest first", other_statuses=(503,),
+        parameters=(
+            Parameter(
+                name="state", description="The state",
+                schema={"type": "string", "enum": [state.value for state in CallState], "default": CallState.IN_DOUBT.value},
+            ),
+            *_PAGING,
+        ),
+    ),
+    Route(
+        method="POST", path="/v1/calls/{decision_id}/resolve", handler=operations.resolve_call, roles=OPERATOR, body=Resolve,
+        answer=Resolution, summary="End the doubt about a call, with evidence", other_statuses=(404, 409, 503),
+    ),
+    Route(
+        method="GET", path="/v1/budgets", handler=operations.list_budgets, roles=OPERATOR, answer=BudgetPage,
+        summary="Budgets that were drawn on, and what is left of them", other_statuses=(503,), parameters=_PAGING,
     ),
     Route(method="GET", path="/healthz", handler=health.get_health, answer=Health, summary="The process answers"),
     Route(method="GET", path="/readyz", handler=health.get_readiness, answer=Readiness, summary="Calls can be governed", other_statuses=(503,)),

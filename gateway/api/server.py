@@ -1,19 +1,23 @@
 """The HTTP application: routes with their roles, and the two middlewares around every request."""
 
+import re
+
 import structlog
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from aiohttp.typedefs import Handler as Next
 from aiohttp.typedefs import Middleware
 
 from gateway.api.envelope import MAX_BODY_BYTES
 from gateway.api.openapi import describe
 from gateway.api.problems import Problem, json_response, ledger_unavailable
-from gateway.api.routes import ROUTES, Handler
+from gateway.api.routes import ROUTES, Handler, Route
 from gateway.api.services import CALLER, SERVICES, Services
 from gateway.domain.decision import LedgerUnavailable
-from gateway.domain.principal import Role
 
 LOG = structlog.get_logger("gateway.api")
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?")
+"""A Host header as browsers write it: a name or address, and perhaps a port."""
 
 
 def create_app(services: Services, *, allowed_hosts: frozenset[str] | None = None) -> web.Application:
@@ -21,7 +25,8 @@ def create_app(services: Services, *, allowed_hosts: frozenset[str] | None = Non
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_answer_problems, _check_host(allowed_hosts)])
     app[SERVICES] = services
     for route in ROUTES:
-        app.router.add_route(route.method, route.path, _guard(route.handler, route.roles) if route.roles else route.handler)
+        handler = _guard(route) if route.roles else route.handler
+        app.router.add_route(route.method, route.path, handler, expect_handler=_expect)
     description = describe()
 
     async def get_description(_: web.Request) -> web.Response:
@@ -31,28 +36,72 @@ def create_app(services: Services, *, allowed_hosts: frozenset[str] | None = Non
     return app
 
 
-def _guard(handler: Handler, roles: frozenset[Role]) -> Handler:
+def make_runner(app: web.Application, *, patience_s: float) -> web.AppRunner:
+    """A server for the application, which waits `patience_s` for open requests when it stops."""
+    # Bodies reach the application as they were sent: it refuses compressed ones itself, with a problem.
+    return web.AppRunner(app, access_log=None, shutdown_timeout=patience_s, auto_decompress=False)
+
+
+def _guard(route: Route) -> Handler:
+    known = [parameter.name for parameter in route.parameters]
+
     async def guarded(request: web.Request) -> web.StreamResponse:
         headers = request.headers.getall("Authorization", [])
         caller = request.app[SERVICES].enforcer.authenticate(headers[0]) if len(headers) == 1 else None
         if caller is None:
             raise Problem(401, "NOT_AUTHENTICATED", "Send one known key as Authorization: Bearer …", headers={"WWW-Authenticate": "Bearer"})
-        if not caller.roles & roles:
-            raise Problem(403, "ROLE_REQUIRED", f"This route is for {' or '.join(sorted(roles))}.")
+        if not caller.roles & route.roles:
+            raise Problem(403, "ROLE_REQUIRED", f"This route is for {' or '.join(sorted(route.roles))}.")
+        _check_parameters(request, known)
         request[CALLER] = caller
-        return await handler(request)
+        return await route.handler(request)
 
     return guarded
+
+
+def _check_parameters(request: web.Request, known: list[str]) -> None:
+    """A misspelt parameter would be a filter that is not applied."""
+    for name in request.query:
+        if name not in known:
+            allowed = f"allowed: {', '.join(known)}" if known else "this route has none"
+            raise Problem(400, "PARAMETER_INVALID", f"Unknown parameter `{_shown(name)}`; {allowed}.")
+        if len(request.query.getall(name)) > 1:
+            raise Problem(400, "PARAMETER_INVALID", f"Give the parameter `{name}` once.")
+
+
+def _shown(name: str) -> str:
+    return "".join(c if c.isprintable() else "\ufffd" for c in name[:64])
 
 
 def _check_host(allowed: frozenset[str] | None) -> Middleware:
     @web.middleware
     async def check_host(request: web.Request, handler: Next) -> web.StreamResponse:
-        if allowed is not None and request.url.host not in allowed:
+        if allowed is not None and not _names_one_of(allowed, request):
             raise Problem(403, "HOST_REFUSED", "This development gateway answers on loopback names only.")
         return await handler(request)
 
     return check_host
+
+
+def _names_one_of(allowed: frozenset[str], request: web.Request) -> bool:
+    # The raw header: a URL made of it raises on a strange one, and forgives what no browser sends.
+    headers = request.headers.getall("Host", [])
+    match = _HOST.fullmatch(headers[0]) if len(headers) == 1 else None
+    # A target with an authority of its own (an absolute URL) would count for more than the header.
+    if match is None or not request.raw_path.startswith("/"):
+        return False
+    return match[1].strip("[]").lower() in allowed and int(match[2] or 0) <= 65535
+
+
+async def _expect(request: web.Request) -> web.StreamResponse | None:
+    """Ask for the body where the client waits for that; anything else that is expected is a problem."""
+    if request.version < HttpVersion11:
+        return None
+    if request.headers["Expect"].lower() != "100-continue":
+        return Problem(417, "EXPECTATION_FAILED", "Leave the Expect header out, or send `100-continue`.").response()
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    request.writer.output_size = 0  # what follows is the answer, and nothing of it was sent
+    return None
 
 
 @web.middleware
@@ -76,6 +125,13 @@ def _problem_of(error: Exception, request: web.Request) -> Problem:
             return Problem(404, "NOT_FOUND", "There is no such route.")
         case web.HTTPRequestEntityTooLarge():
             return Problem(413, "BODY_TOO_LARGE", f"The body may have at most {MAX_BODY_BYTES} bytes.")
+        case web.RequestPayloadError():
+            return Problem(
+                400, "BODY_INCOMPLETE", "The body ended before it was complete, or is not sent in the form that its headers say."
+            )
+        case ConnectionError() if request.transport is None or request.transport.is_closing():
+            # The client hung up while it was sending: nobody's defect, and nobody reads this.
+            return Problem(400, "BODY_INCOMPLETE", "The body ended before it was complete.")
         case _:
             resource = request.match_info.route.resource
             LOG.error("request_failed", method=request.method, route=resource and resource.canonical, exc_info=error)

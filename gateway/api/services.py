@@ -9,7 +9,7 @@ from uuid import UUID
 from aiohttp import web
 
 from gateway.domain.catalogue import Bundle
-from gateway.domain.ports import DecisionLog, Ledger
+from gateway.domain.ports import DecisionLog, Ledger, Operations
 from gateway.domain.principal import Caller
 from gateway.enforcer import Enforcer
 from gateway.tasks import TaskSet
@@ -30,6 +30,7 @@ class Services:
     enforcer: Enforcer
     ledger: Ledger
     log: DecisionLog
+    operations: Operations
     in_force: Mapping[str, InForce]
     """By tenant."""
     tasks: TaskSet

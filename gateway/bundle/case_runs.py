@@ -9,13 +9,16 @@ from gateway.bundle.cases import Case
 from gateway.bundle.catalogue_files import Placed
 from gateway.domain.call import Facts, Proposed, ProposedCall
 from gateway.domain.catalogue import Bundle
+from gateway.domain.decision import Refusal
 from gateway.domain.findings import Finding
 from gateway.domain.principal import Caller, Role
-from gateway.domain.reasons import Effect
+from gateway.domain.reasons import Effect, ReasonCode
 
 MAX_MILLISECONDS = 50.0
 """Slower than this, best of three, a case stops activation."""
 _ATTEMPTS = 3
+_NAMED_ERRORS = 3
+_MALFORMED = (ReasonCode.ARGUMENTS_INVALID, ReasonCode.CONTEXT_INVALID)
 
 
 class Evaluation(Protocol):
@@ -34,6 +37,11 @@ class Evaluation(Protocol):
     @property
     def stage(self) -> str:
         """Where on its path the call was decided."""
+        ...
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """What stopped the call, if anything did."""
         ...
 
 
@@ -66,14 +74,27 @@ async def _run_case(bundle: Bundle, case: Placed[Case], evaluate: Evaluate, cloc
             answer, took = await _time(evaluate(proposed, facts), clock)
             fastest = min(fastest, took)
     expected, source = case.value.expect, case.source
-    if answer.effect is not expected.effect or expected.reason_code not in (None, answer.reason_code):
+    is_malformed = answer.reason_code in _MALFORMED
+    # A call that no policy ever saw proves nothing about a denial, unless the case says that it is about the form.
+    is_as_expected = expected.reason_code == answer.reason_code or (expected.reason_code is None and not is_malformed)
+    if answer.effect is not expected.effect or not is_as_expected:
         wanted = f"{expected.effect} {expected.reason_code or ''}".strip()
         message = f"`{case.value.name}` expects {wanted}, and it came out as {answer.effect} {answer.reason_code} at {answer.stage}"
-        return [source.finding("/expect", "case-failed", message, "Mend the policy, or the case if it expects the wrong thing.")]
+        mend = "Mend the policy, or the case if it expects the wrong thing."
+        if is_malformed:
+            message += f" ({_name_errors(answer)})"
+            mend = f"Correct the call of the case; a case about the form itself expects the reason code {answer.reason_code}."
+        return [source.finding("/expect", "case-failed", message, mend)]
     if fastest > MAX_MILLISECONDS:
         message = f"`{case.value.name}` took {fastest:.0f} ms at best; the bound is {MAX_MILLISECONDS:.0f} ms"
         return [source.finding("", "case-slow", message, "Look for loops inside loops in the Rego that this call reaches.")]
     return []
+
+
+def _name_errors(answer: Evaluation) -> str:
+    part = "context" if answer.reason_code == ReasonCode.CONTEXT_INVALID else "args"
+    errors = answer.refusal.errors if answer.refusal else ()
+    return "; ".join(f"{part}{error.path}: {error.message}" for error in errors[:_NAMED_ERRORS])
 
 
 async def _time(evaluation: Awaitable[Evaluation], clock: Callable[[], float]) -> tuple[Evaluation, float]:

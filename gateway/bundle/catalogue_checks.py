@@ -7,11 +7,11 @@ from typing import Any, cast
 from gateway.bundle.budget_checks import check_budgets
 from gateway.bundle.catalogue_files import Catalogue, Placed
 from gateway.bundle.sources import Source, point
-from gateway.bundle.suggestions import suggest
 from gateway.bundle.timezones import has_zone
 from gateway.domain.catalogue import SubjectGrant
 from gateway.domain.findings import Finding
 from gateway.domain.reasons import ReasonCode
+from gateway.domain.suggestions import suggest
 
 _MAX_ATTRIBUTES = 64
 _MAX_ATTRIBUTE_DEPTH = 4

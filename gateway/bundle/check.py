@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.bundle.case_runs import Evaluate, run_cases
 from gateway.bundle.load import CheckedBundle, load_bundle
 from gateway.domain.catalogue import Bundle, PolicySet
+from gateway.domain.decision import PolicyFault
 from gateway.domain.findings import Finding
+from gateway.domain.reasons import ReasonCode
 
 OpenEvaluator = Callable[[Bundle], AbstractAsyncContextManager[Evaluate]]
 """Starts an engine on a bundle's policies and ends it again; in between calls can be evaluated."""
@@ -53,8 +55,25 @@ async def check_folder(folder: Path, *, open_evaluator: OpenEvaluator, run_tests
 
 
 async def check_bundle(checked: CheckedBundle, *, open_evaluator: OpenEvaluator, run_tests: RunTests) -> Report:
-    """Run the tests and cases of a loaded bundle."""
-    failures = await asyncio.to_thread(run_tests, checked.bundle.policy, checked.modules)
-    async with open_evaluator(checked.bundle) as evaluate:
+    """Run the tests and cases of a loaded bundle. Raises PolicyFault where it is the host that cannot run an engine."""
+    async with AsyncExitStack() as stack:
+        try:
+            evaluate = await stack.enter_async_context(open_evaluator(checked.bundle))
+        except PolicyFault as fault:
+            if fault.reason_code is ReasonCode.POLICY_ENGINE_UNAVAILABLE:
+                raise
+            return Report(checked=None, findings=tuple(sorted((*checked.warnings, _no_decision(fault)))))
+        failures = await asyncio.to_thread(run_tests, checked.bundle.policy, checked.modules)
         failures += await run_cases(checked.bundle, checked.cases, evaluate)
     return Report(checked=checked, findings=checked.warnings, failures=tuple(sorted(failures)))
+
+
+def _no_decision(fault: PolicyFault) -> Finding:
+    return Finding(
+        file="rego",
+        line=0,
+        column=0,
+        code="policy-no-decision",
+        message=f"The engine gives no decision on an empty call: {fault.detail}.",
+        mend="Look for loops inside loops, and for rules that do not depend on the tool; a decision must take far less than its limit.",
+    )

@@ -10,10 +10,10 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.bundle.sources import Source, point
-from gateway.bundle.suggestions import suggest
 from gateway.domain.catalogue import Replay, Risk
 from gateway.domain.findings import Finding
 from gateway.domain.reasons import Effect
+from gateway.domain.suggestions import suggest
 
 Declared = TypeVar("Declared")
 _ENUMS: dict[str, type[StrEnum]] = {kind.__name__: kind for kind in (Risk, Replay, Effect)}
@@ -52,7 +52,9 @@ def _explain(details: ErrorDetails, shape: Any, source: Source) -> Finding:
     location, value = details["loc"], source.value
     tokens, rest = _existing(location, value)
     kind = details["type"]
-    where = f"`{'.'.join(str(token) for token in tokens)}`" if tokens else "the file"
+    entry = _entry_name(value, tokens)
+    named = tokens if entry is None else tokens[1:]  # in a file that is a list, the finding says which entry
+    where = f"`{'.'.join(map(str, named)) or entry}`" if tokens else "the file"
     if kind == "extra_forbidden":
         return _explain_unknown(tokens, location, shape, source)
     if kind == "missing":
@@ -67,7 +69,7 @@ def _explain(details: ErrorDetails, shape: Any, source: Source) -> Finding:
         return source.finding(
             point(*tokens),
             "field-missing",
-            f"`{'.'.join(map(str, (*tokens, name)))}` is missing",
+            f"`{'.'.join(map(str, (*named, name)))}` is missing",
             f"Add `{name}`; docs/bundle.md describes it.",
         )
     if rest and rest[-1] == "[key]":
@@ -77,6 +79,12 @@ def _explain(details: ErrorDetails, shape: Any, source: Source) -> Finding:
     return source.finding(
         point(*tokens), "field-invalid", f"{where} {_sentence(details)}", "Correct the value; docs/bundle.md describes every field."
     )
+
+
+def _entry_name(value: Any, tokens: Sequence[str | int]) -> str | None:
+    entry: Any = cast("list[Any]", value)[int(tokens[0])] if isinstance(value, list) and tokens else None
+    name: Any = cast("dict[Any, Any]", entry).get("name") if isinstance(entry, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def _explain_unknown(tokens: Sequence[str | int], location: Sequence[str | int], shape: Any, source: Source) -> Finding:

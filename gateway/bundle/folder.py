@@ -42,7 +42,10 @@ def read_folder(folder: Path) -> Folder:
             files={}, findings=(_finding(".", "folder-missing", "there is no such folder", "Name the folder that contains bundle.yaml."),)
         )
     walk = _Walk(folder.resolve())
-    walk.enter(folder, "", 0)
+    try:
+        walk.enter(folder, "", 0)
+    except _TooLarge as error:  # Whatever it is, thousands of findings would not say so better.
+        return Folder(files={}, findings=(error.finding,))
     return Folder(files=dict(sorted(walk.files.items())), findings=tuple(sorted(walk.findings)))
 
 
@@ -66,12 +69,20 @@ def is_known(path: str) -> bool:
     return any(place.fullmatch(path) for place in _KNOWN)
 
 
+class _TooLarge(Exception):
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        message = f"a bundle has at most {MAX_FILES} files, as many folders, and 16 MiB; this one does not fit any more"
+        self.finding = _finding(path, "folder-too-large", message, "Name the folder of a bundle, or split the bundle.")
+
+
 class _Walk:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.files: dict[str, bytes] = {}
         self.findings: list[Finding] = []
         self.total = 0
+        self.seen = {"files": 0, "folders": 0}
 
     def enter(self, folder: Path, prefix: str, level: int) -> None:
         if level > _MAX_LEVELS:
@@ -100,6 +111,7 @@ class _Walk:
                     _finding(path, "link-leaves-folder", "a link that leaves the bundle's folder", "Put the file itself into the folder.")
                 )
             elif stat.S_ISDIR(mode):
+                self._count("folders", path)
                 self.enter(place, f"{path}/", level + 1)
             elif not stat.S_ISREG(mode):
                 self.findings.append(_finding(path, "file-unexpected", "neither a file nor a folder", _LAYOUT))
@@ -115,24 +127,23 @@ class _Walk:
                 )
             )
 
+    def _count(self, kind: str, path: str) -> None:
+        self.seen[kind] += 1
+        if self.seen[kind] > MAX_FILES:
+            raise _TooLarge(path)
+
     def _read(self, place: Path, path: str) -> None:
+        self._count("files", path)
         if not is_known(path):
             self.findings.append(_unexpected(path))
             return
         with place.open("rb") as file:
             data = file.read(MAX_FILE + 1)
         self.total += len(data)
+        if self.total > MAX_TOTAL:
+            raise _TooLarge(path)
         if len(data) > MAX_FILE:
             self.findings.append(_finding(path, "file-too-large", "larger than 1 MiB", "Split it."))
-        elif len(self.files) >= MAX_FILES or self.total > MAX_TOTAL:
-            self.findings.append(
-                _finding(
-                    path,
-                    "folder-too-large",
-                    f"a bundle has at most {MAX_FILES} files and 16 MiB; this one does not fit any more",
-                    "Split the bundle.",
-                )
-            )
         else:
             self.files[path] = data
 

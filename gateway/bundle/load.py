@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.bundle.cases import Case
 from gateway.bundle.catalogue_checks import check_catalogue
-from gateway.bundle.catalogue_files import Placed, read_catalogue
+from gateway.bundle.catalogue_files import Catalogue, Placed, read_catalogue
 from gateway.bundle.data_documents import read_data
 from gateway.bundle.folder import compute_revision, read_folder, unexpected_files
 from gateway.bundle.schema_forms import SchemaForm
@@ -20,6 +20,7 @@ from gateway.domain.canonical import canonical_json, digest
 from gateway.domain.catalogue import Bundle, Tool, ToolDeclaration, Validator, Workflow
 from gateway.domain.findings import Finding
 from gateway.policy.analysis import analyse
+from gateway.policy.checks.names import DeclaredNames
 from gateway.policy.modules import assemble
 
 MAX_DATA = 4 * 1024 * 1024
@@ -72,7 +73,7 @@ def _load(files: Mapping[str, bytes], findings: list[Finding]) -> CheckedBundle 
     if is_whole and compiled.tools.keys() == catalogue.tools.keys():  # else names in Rego would look unknown that are not
         arguments = frozenset(name for tool in compiled.tools.values() for name in tool.declaration.parameters.get("properties", {}))
         own_codes = {reason.code: reason.effect for reason in (catalogue.bundle.reason_codes if catalogue.bundle else ())}
-        findings += analyse(modules, data, argument_names=arguments, own_codes=own_codes)
+        findings += analyse(modules, data, argument_names=arguments, own_codes=own_codes, declared=_declared_names(catalogue))
     findings = sorted(set(findings))
     if any(finding.severity == "error" for finding in findings) or catalogue.bundle is None:
         return findings
@@ -93,6 +94,16 @@ def _load(files: Mapping[str, bytes], findings: list[Finding]) -> CheckedBundle 
         policy=assemble(modules, data, revision),
     )
     return CheckedBundle(bundle=bundle, warnings=tuple(findings), cases=tuple(catalogue.cases), modules=modules, files=files)
+
+
+def _declared_names(catalogue: Catalogue) -> DeclaredNames:
+    return DeclaredNames(
+        tools=frozenset(catalogue.tools),
+        workflows=frozenset(catalogue.workflows),
+        agents=frozenset(catalogue.agents),
+        subjects=frozenset(catalogue.subjects),
+        attributes=frozenset(name for subject in catalogue.subjects.values() for name in subject.value.attributes),
+    )
 
 
 class _Schemas:

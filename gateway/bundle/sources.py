@@ -35,8 +35,19 @@ class Source:
         while full and full not in self.document.places:
             full = full.rpartition("/")[0]
         line, column = self.document.places.get(full, (0, 0))
+        if (entry := self._entry(full)) is not None and f"`{entry}`" not in message:
+            message = f"`{entry}`: {message}"
         message = "".join(c if c.isprintable() else "\ufffd" for c in message)  # names are the author's, one line is ours
         return Finding(file=self.file, line=line, column=column, code=code, message=message, mend=mend, severity=severity)
+
+    def _entry(self, pointer: str) -> str | None:
+        """The name of the list entry that a pointer leads into, in files that are a list: a number says little there."""
+        first = pointer.split("/")[1:2]
+        if not isinstance(self.document.value, list) or not first:
+            return None
+        entry: Any = cast("list[Any]", self.document.value)[int(first[0])]
+        name: Any = cast("dict[str, Any]", entry).get("name") if isinstance(entry, dict) else None
+        return name if isinstance(name, str) else None
 
 
 @dataclass(frozen=True, kw_only=True)

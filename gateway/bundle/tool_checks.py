@@ -7,6 +7,7 @@ from itertools import combinations
 from gateway.bundle.catalogue_files import Placed
 from gateway.bundle.schema_fields import find_fields, is_open_at
 from gateway.bundle.sources import point
+from gateway.domain.budgets import OWN_UNITS
 from gateway.domain.catalogue import AnswerClass, CostFromArgument, Replay, Risk, ToolDeclaration
 from gateway.domain.findings import Finding
 
@@ -164,12 +165,12 @@ def _check_costs(tool: Placed[ToolDeclaration]) -> Iterator[Finding]:
     declared, source = tool.value, tool.source
     for unit, cost in declared.cost.items():
         place = point("cost", unit)
-        if not _UNIT.fullmatch(unit) or unit == "calls":
+        if not _UNIT.fullmatch(unit) or unit in OWN_UNITS:
             yield source.finding(
                 place,
                 "unit-invalid",
                 f"`{unit}` cannot be a unit of cost",
-                "Use lower-case letters, digits and _; `calls` is counted by the gateway itself.",
+                f"Use lower-case letters, digits and _; {', '.join(sorted(OWN_UNITS))} are counted by the gateway itself.",
             )
         if not isinstance(cost, CostFromArgument):
             continue

@@ -4,7 +4,12 @@ from importlib import import_module
 
 import click
 
+from gateway import __version__
+from gateway.cli.terminal import WholeSentences
+
 _COMMANDS = {
+    "budgets": "gateway.cli.budgets:budgets",
+    "calls": "gateway.cli.calls:calls",
     "check": "gateway.cli.check:check",
     "db": "gateway.cli.db:db",
     "decisions": "gateway.cli.decisions:decisions",
@@ -15,21 +20,22 @@ _COMMANDS = {
 }
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(WholeSentences):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(_COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        where = _COMMANDS.get(cmd_name)
+    def load(self, name: str) -> click.Command | None:
+        where = _COMMANDS.get(name)
         if where is None:
             return None
-        module, _, name = where.partition(":")
-        command = getattr(import_module(module), name)
+        module, _, attribute = where.partition(":")
+        command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)  # noqa: S101 - the table above is ours
         return command
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", message="%(version)s")
 def gateway() -> None:
     """Decide whether a model's proposed tool call may become real, and make it real at most once.
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import click
 
 from gateway.bundle import Report
+from gateway.cli.settings import EXIT_UNEXPECTED, fail
 from gateway.cli.terminal import printable, to_json
+from gateway.domain.decision import GatewayFault
 from gateway.domain.findings import Finding
 
 INVALID = 3
@@ -22,11 +24,16 @@ def check(ctx: click.Context, folder: Path, form: str) -> None:
     """Check the bundle in DIR: its files, its Rego, its tests and its decision cases.
 
     Each finding is one line, `file:line:column: error code: message`, with how to mend it beneath; docs/findings.md lists
-    the codes. Exit codes: 0 it may be activated, 3 the files are not in order, 4 tests or cases failed.
+    the codes. With `-o json`, `valid` says whether the files are in order, and `good` whether the bundle may be activated:
+    tests and cases, which run only in a valid bundle, passed too. Exit codes: 0 it may be activated, 3 the files are not
+    in order, 4 tests or cases failed.
     """
     from gateway.app import check as check_bundle  # noqa: PLC0415 - the composition root loads engines; `--help` needs none
 
-    report = asyncio.run(check_bundle(folder))
+    try:
+        report = asyncio.run(check_bundle(folder))
+    except GatewayFault as fault:  # no fault of the bundle's: the host cannot run the engine
+        fail(f"the check could not be made: {fault.detail}", EXIT_UNEXPECTED)
     show_report(report, folder, form)
     ctx.exit(exit_code(report))
 

@@ -6,12 +6,14 @@ from pathlib import Path
 import click
 
 from gateway.app import operator_database
-from gateway.cli.settings import EXIT_UNEXPECTED, database_options, fail, load_settings, run
+from gateway.cli.settings import EXIT_UNREACHABLE, database_options, describe_unreachable, fail, load_settings, run
+from gateway.cli.terminal import WholeSentences, program
 from gateway.domain.decision import LedgerUnavailable
 from gateway.ledger.migrate import current_version, read_migrations, upgrade
+from gateway.settings import Settings
 
 
-@click.group()
+@click.group(cls=WholeSentences)
 def db() -> None:
     """Look at or upgrade the schema of the ledger's database.
 
@@ -24,14 +26,12 @@ def db() -> None:
 def upgrade_command(config: Path | None, data_dir: Path | None, database_url: str | None) -> None:
     """Apply the migrations that are missing."""
 
-    async def work() -> None:
-        async with operator_database(load_settings(config, data_dir=data_dir, database_url=database_url)) as url:
-            applied = await upgrade(url)
-        for migration in applied:
+    async def work(url: str) -> None:
+        for migration in await upgrade(url):
             click.echo(f"applied {migration.version:04d} {migration.name}", err=True)
         click.echo(read_migrations()[-1].version)
 
-    _run(work)
+    _run(work, load_settings(config, data_dir=data_dir, database_url=database_url))
 
 
 @db.command("current")
@@ -39,18 +39,21 @@ def upgrade_command(config: Path | None, data_dir: Path | None, database_url: st
 def current_command(config: Path | None, data_dir: Path | None, database_url: str | None) -> None:
     """Print the schema version of the database; 0 for an empty one."""
 
-    async def work() -> None:
-        async with operator_database(load_settings(config, data_dir=data_dir, database_url=database_url)) as url:
-            found, newest = await current_version(url), read_migrations()[-1].version
+    async def work(url: str) -> None:
+        found, newest = await current_version(url), read_migrations()[-1].version
         if found != newest:
-            click.echo(f"this release needs {newest}: run gateway db upgrade", err=True)
+            click.echo(f"this release needs {newest}: run {program()} db upgrade", err=True)
         click.echo(found)
 
-    _run(work)
+    _run(work, load_settings(config, data_dir=data_dir, database_url=database_url))
 
 
-def _run(work: Callable[[], Coroutine[None, None, None]]) -> None:
+def _run(work: Callable[[str], Coroutine[None, None, None]], settings: Settings) -> None:
+    async def with_database() -> None:
+        async with operator_database(settings) as url:
+            await work(url)
+
     try:
-        run(work())
+        run(with_database())
     except LedgerUnavailable as error:
-        fail(f"the database does not answer as needed: {error.detail}", EXIT_UNEXPECTED)
+        fail(describe_unreachable(settings, error), EXIT_UNREACHABLE)

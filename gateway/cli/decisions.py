@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from gateway.cli.http import GatewayHttp, path_segment, speaks_to_gateway
-from gateway.cli.terminal import printable, show, to_json
+from gateway.cli.terminal import WholeSentences, printable, show, to_json
+from gateway.domain.search import SEARCH_HELP
 
 _COLUMNS = ("at", "kind", "decision_id", "agent", "subject", "tool", "effect", "reason_code", "status")
 _LONGEST_PAYLOAD = 300
@@ -24,10 +25,14 @@ def _read_time(_ctx: click.Context, _param: click.Parameter, value: str | None) 
         raise click.BadParameter(f"{value!r} is not a time such as 2026-03-01T10:00:00Z") from None
     if time.tzinfo is None:
         raise click.BadParameter(f"{value!r} has no zone; write 2026-03-01T10:00:00Z or +01:00")
-    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    try:
+        time = time.astimezone(UTC)
+    except OverflowError:
+        raise click.BadParameter(f"{value!r} is outside the years that can be calculated with") from None
+    return time.isoformat().replace("+00:00", "Z")
 
 
-@click.group()
+@click.group(cls=WholeSentences)
 def decisions() -> None:
     """Search and read the decision log (role auditor)."""
 
@@ -46,10 +51,10 @@ def get_decision(*, gateway: GatewayHttp, decision_id: str, form: str) -> None:
 
 
 @decisions.command("list")
-@click.option("--q", help="Terms field:value, such as 'effect:deny tool:book_hotel'; all must fit.")
-@click.option("--after", callback=_read_time, metavar="TIME", help="At or after this time (RFC 3339).")
+@click.option("--q", help=SEARCH_HELP)
+@click.option("--after", callback=_read_time, metavar="TIME", help="At or after this time (RFC 3339); earlier than --before.")
 @click.option("--before", callback=_read_time, metavar="TIME", help="Before this time (RFC 3339).")
-@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Records a page.")
 @click.option("--cursor", help="Go on after an earlier page.")
 @click.option("-o", "--output", "form", type=_FORMATS, default="table", show_default=True)
 @speaks_to_gateway

@@ -13,7 +13,7 @@ import gateway as package
 from gateway.cli.child import Child, serve_for_a_while
 from gateway.cli.decisions import show_decision
 from gateway.cli.http import CommandFailed, GatewayHttp, exits_as_told, path_segment
-from gateway.cli.terminal import console, printable, to_json
+from gateway.cli.terminal import console, printable, program, to_json
 from gateway.client import GatewayClient, GatewayClientError
 from gateway.dialects.gemini import read_turn, write_turn
 from gateway.dialects.turn import TurnCall
@@ -135,5 +135,5 @@ def _show_how_to_go_on(child: Child) -> None:
     # One line, so that it can be pasted.
     click.echo(
         f"\ncurl -s {child.url}/v1/calls -H 'Authorization: Bearer {AGENT_KEY}' -H 'Content-Type: application/json' -d '{json.dumps(body)}'\n"
-        f"gateway decisions list --url {child.url} --key {AUDITOR_KEY}"
+        f"{program()} decisions list --url {child.url} --key {AUDITOR_KEY}"
     )

@@ -12,8 +12,10 @@ from urllib.parse import quote
 
 import aiohttp
 import click
+from click.core import ParameterSource
 
 from gateway.cli.terminal import printable_lines
+from gateway.client import explain_failure
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 _TIMEOUT = aiohttp.ClientTimeout(total=60)
@@ -85,7 +87,7 @@ class GatewayHttp:
         except aiohttp.InvalidURL:
             raise CommandFailed(f"{self.url} is not a url such as {DEFAULT_URL}", ExitCode.USAGE) from None
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise CommandFailed(f"no answer from {self.url}: {error or type(error).__name__}", ExitCode.UNREACHABLE) from error
+            raise CommandFailed(f"no answer from {self.url}: {explain_failure(error)}", ExitCode.UNREACHABLE) from error
         if not response.ok or response.status >= 300:
             raise _refused(response.status, document)
         return document
@@ -117,24 +119,52 @@ def _refused(status: int, document: Any) -> CommandFailed:
     return CommandFailed(f"{known.get('code') or f'HTTP {status}'}: {detail}", code)
 
 
-def path_segment(value: str) -> str:
-    """`value` as one segment of a path; ids come from people and may hold anything."""
-    return quote(value, safe="")
+def path_segment(decision_id: str) -> str:
+    """An id as one segment of a path; ids come from people and may hold anything."""
+    if not decision_id.strip("."):  # such a segment would name another path
+        raise CommandFailed("NOT_FOUND: That is no decision id.", ExitCode.NOT_FOUND)
+    return quote(decision_id, safe="")
+
+
+def _read_url(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    if not value.lower().startswith(("http://", "https://")):
+        raise click.BadParameter(f"{value!r} is not a url such as {DEFAULT_URL}")
+    return value
+
+
+def _read_key(key: str | None, key_file: Path | None) -> str:
+    """What stands on the command line counts before the environment, and --key before --key-file."""
+    is_told = click.get_current_context().get_parameter_source("key") is ParameterSource.COMMANDLINE
+    if key_file is not None and not is_told:
+        key = key_file.read_text(encoding="utf-8").strip()
+    if not key:
+        raise click.UsageError("give a key: --key, --key-file or GATEWAY_API_KEY")
+    if not (key.isascii() and key.isprintable()):
+        raise click.UsageError("the key is not one line of ASCII")
+    return key
 
 
 def speaks_to_gateway(command: Callable[_P, _R]) -> Callable[..., _R]:
     """Give a command ``--url``, ``--key`` and ``--key-file``, and call it with `gateway`, a `GatewayHttp`."""
 
-    @click.option("--url", envvar="GATEWAY_URL", default=DEFAULT_URL, show_default=True, help="The gateway's url [GATEWAY_URL].")
+    @click.option(
+        "--url",
+        envvar="GATEWAY_URL",
+        default=DEFAULT_URL,
+        callback=_read_url,
+        show_default=True,
+        help="The gateway's url [GATEWAY_URL].",
+    )
     @click.option("--key", envvar="GATEWAY_API_KEY", help="API key or JWT [GATEWAY_API_KEY].")
-    @click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="File that holds the key.")
+    @click.option(
+        "--key-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="File that holds the key; counts before GATEWAY_API_KEY, after --key.",
+    )
     @exits_as_told
     @functools.wraps(command)
     def with_gateway(*args: Any, url: str, key: str | None, key_file: Path | None, **options: Any) -> _R:
-        found = key or (key_file.read_text(encoding="utf-8").strip() if key_file else "")
-        if not found:
-            raise click.UsageError("give a key: --key, GATEWAY_API_KEY or --key-file")
-        options["gateway"] = GatewayHttp(url=url, key=found)
+        options["gateway"] = GatewayHttp(url=url, key=_read_key(key, key_file))
         return command(*args, **options)
 
     return with_gateway

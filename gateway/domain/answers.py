@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.domain.call import CallNow, Decided, KnownCall, Normalized, Proposed
+from gateway.domain.call import CallNow, Decided, KnownCall, Proposed
 from gateway.domain.catalogue import Bundle
 from gateway.domain.decision import RETRY_AFTER_MS, ApprovalRequest, Refusal
 from gateway.domain.outcome import CallState, Outcome
@@ -34,6 +34,22 @@ def result_of(bundle: Bundle, code: str, **more: Any) -> dict[str, Any]:
     return result | more
 
 
+def plain_result(code: ReasonCode) -> dict[str, Any]:
+    """The result of a standard outcome code, without data."""
+    status = code.status or Status.OUTCOME_UNKNOWN
+    result: dict[str, Any] = {
+        "status": status.value,
+        "reason_code": code.value,
+        "message": code.message,
+        "retry_same_input": status.retry_same_input,
+    }
+    if status is Status.TEMPORARY_ERROR:
+        result["retry_after_ms"] = RETRY_AFTER_MS
+    if status is Status.OK:
+        result |= {"data": None, "data_omitted": "invalid"}
+    return result
+
+
 def refusal_details(refusal: Refusal, approval: ApprovalRequest | None) -> dict[str, Any]:
     """The fields that a refusal adds to its result, beyond status, code and sentence."""
     details: dict[str, Any] = {}
@@ -54,6 +70,7 @@ def approval_details(approval: ApprovalRequest) -> dict[str, Any]:
 def refused(call: Proposed, refusal: Refusal, stage: str, approval: ApprovalRequest | None, *, is_recorded: bool = True) -> Answer:
     """The answer on a call that `stage` refused."""
     details = refusal_details(refusal, approval)
+    decision = call.decision if isinstance(call, Decided) else refusal.decision
     if call.bundle.status(refusal.reason_code) is Status.INVALID_ARGUMENTS:
         details.setdefault("errors", [])
     if call.bundle.status(refusal.reason_code) is Status.TEMPORARY_ERROR:
@@ -65,17 +82,12 @@ def refused(call: Proposed, refusal: Refusal, stage: str, approval: ApprovalRequ
             "effect": refusal.effect.value,
             "reason_code": str(refusal.reason_code),
             "stage": stage,
-            "policy": refusal.decision.policy if refusal.decision else None,
+            "policy": decision.policy if decision else None,
             "revision": call.bundle.revision,
         },
         "result": result_of(call.bundle, refusal.reason_code, **details),
         "replayed": False,
     }
-
-
-def ended(call: Normalized) -> Answer:
-    """The answer on a call that was executed."""
-    return _allowed(call, outcome_result(call.bundle, call.outcome))
 
 
 def outcome_result(bundle: Bundle, outcome: Outcome) -> dict[str, Any]:
@@ -85,54 +97,70 @@ def outcome_result(bundle: Bundle, outcome: Outcome) -> dict[str, Any]:
         more["data"] = outcome.data
         if outcome.data_omitted:
             more["data_omitted"] = outcome.data_omitted
+    if outcome.reason_code.status is Status.TEMPORARY_ERROR and outcome.retry_after_ms is not None:
+        more["retry_after_ms"] = max(outcome.retry_after_ms, RETRY_AFTER_MS)
     return result_of(bundle, outcome.reason_code, **more)
+
+
+def told_of(call: Decided) -> dict[str, Any]:
+    """Call and decision of the answer on an admitted call: fixed at admission, whatever comes of it."""
+    return {
+        "call": call_name(call),
+        "decision": {
+            "effect": Effect.ALLOW.value,
+            "reason_code": call.decision.reason_code,
+            "stage": "decide",
+            "policy": call.decision.policy,
+            "revision": call.bundle.revision,
+        },
+    }
+
+
+def allowed(call: Decided, result: Mapping[str, Any]) -> Answer:
+    """The answer on an admitted call."""
+    return {"decision_id": str(call.decision_id)} | told_of(call) | {"result": dict(result), "replayed": False}
+
+
+def unsettled(call: Decided) -> Answer:
+    """The answer on an admitted call whose outcome could not be booked in time."""
+    return allowed(call, result_of(call.bundle, ReasonCode.OUTCOME_UNKNOWN))
 
 
 def repeated(call: Proposed, known: KnownCall, *, is_permitted: bool) -> Answer:
     """The answer from the ledger on a call that it knows: the first answer, under this call's own model id."""
-    if known.answer is None:
-        code = ReasonCode.OUTCOME_UNKNOWN if known.state is CallState.IN_DOUBT else ReasonCode.IN_PROGRESS
-        return {
-            "decision_id": str(known.decision_id),
-            "call": call_name(call),
-            "decision": {
-                "effect": Effect.ALLOW.value,
-                "reason_code": ReasonCode.POLICY_ALLOWED.value,
-                "stage": "recall",
-                "policy": None,
-                "revision": None,
-            },
-            "result": result_of(call.bundle, code),
-            "replayed": True,
-        }
-    answer: Answer = dict(known.answer) | {"call": call_name(call), "replayed": True}
-    if not is_permitted and "data" in answer["result"]:
-        answer["result"] = dict(answer["result"]) | {"data": None, "data_omitted": "not_permitted"}
-    return answer
+    result = _for_eyes(known.result or _unended(call.bundle, known.state), is_permitted=is_permitted)
+    told = {"decision_id": str(known.decision_id)} | dict(known.told or {})
+    return told | {"call": call_name(call), "result": result, "replayed": True}
 
 
-def as_it_stands(bundle: Bundle, now: CallNow) -> Answer:
+def as_it_stands(bundle: Bundle, now: CallNow, *, is_permitted: bool) -> Answer:
     """The answer on a call that was decided earlier: what ended it, what refused it, or that it still runs."""
-    if now.answer is not None:
-        return dict(now.answer)
     record = now.record
-    details: dict[str, Any] = {}
-    if now.state is CallState.OPEN:
-        code = record["reason_code"]
-        if not bundle.knows(code):
-            code = ReasonCode.POLICY_DENIED  # a code of a bundle that is no longer in force
-        details |= record["outcome"]["told"] if record["outcome"] else {}
-    else:
-        code = ReasonCode.OUTCOME_UNKNOWN if now.state is CallState.IN_DOUBT else ReasonCode.IN_PROGRESS
-    if now.approval is not None:
-        details |= approval_details(now.approval)
-    return {
+    answer: Answer = {
         "decision_id": record["decision_id"],
         "call": _call_of_record(record),
         "decision": {field: record[field] for field in ("effect", "reason_code", "stage", "policy", "revision")},
-        "result": result_of(bundle, code, **details),
-        "replayed": False,
     }
+    if now.told is not None:
+        answer |= now.told
+        result: Mapping[str, Any] = now.result or _unended(bundle, now.state)
+    else:
+        code = record["reason_code"]
+        if not bundle.knows(code) or bundle.status(code) != record["status"]:
+            code = ReasonCode.POLICY_DENIED  # a code of a bundle that is no longer in force
+        details: dict[str, Any] = dict(record["outcome"]["told"]) if record["outcome"] else {}
+        result = result_of(bundle, code, **details | (approval_details(now.approval) if now.approval else {}))
+    return answer | {"result": _for_eyes(result, is_permitted=is_permitted), "replayed": False}
+
+
+def _for_eyes(result: Mapping[str, Any], *, is_permitted: bool) -> dict[str, Any]:
+    """A result without its data for who may not see it (any more)."""
+    hidden = {"data": None, "data_omitted": "not_permitted"} if not is_permitted and "data" in result else {}
+    return dict(result) | hidden
+
+
+def _unended(bundle: Bundle, state: CallState) -> dict[str, Any]:
+    return result_of(bundle, ReasonCode.OUTCOME_UNKNOWN if state is CallState.IN_DOUBT else ReasonCode.IN_PROGRESS)
 
 
 def call_name(call: Proposed) -> dict[str, Any]:
@@ -144,24 +172,3 @@ def call_name(call: Proposed) -> dict[str, Any]:
 def _call_of_record(record: Mapping[str, Any]) -> dict[str, Any]:
     name: dict[str, Any] = {} if record["call_id"] is None else {"id": record["call_id"]}
     return name | {"name": record["tool"]}
-
-
-def unsettled(call: Decided) -> Answer:
-    """The answer on an admitted call whose outcome could not be booked in time."""
-    return _allowed(call, result_of(call.bundle, ReasonCode.OUTCOME_UNKNOWN))
-
-
-def _allowed(call: Decided, result: dict[str, Any]) -> Answer:
-    return {
-        "decision_id": str(call.decision_id),
-        "call": call_name(call),
-        "decision": {
-            "effect": Effect.ALLOW.value,
-            "reason_code": call.decision.reason_code,
-            "stage": "decide",
-            "policy": call.decision.policy,
-            "revision": call.bundle.revision,
-        },
-        "result": result,
-        "replayed": False,
-    }

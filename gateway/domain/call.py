@@ -13,6 +13,9 @@ from gateway.domain.outcome import CallState, Delivery, Outcome
 from gateway.domain.principal import Caller, Principal
 from gateway.domain.trail import Trail
 
+LEASE_GRACE_S = 5.0
+"""A lease is the tool's timeout and this much more; the sender must have begun within it (seconds)."""
+
 LIVE_STATES = frozenset({CallState.RUNNING, CallState.PENDING_CLIENT, CallState.IN_DOUBT, CallState.SUCCEEDED})
 """States of calls that had an effect or may still have one."""
 
@@ -129,6 +132,12 @@ class ApprovalFact:
 class Facts:
     """What one ledger snapshot says about a call's run, its recent twins and its approval."""
 
+    run_version: int = 0
+    """How many calls of the run were admitted; compared at admission."""
+    tool_version: int = 0
+    """How many calls of the tool were admitted for the subject; compared at admission."""
+    input_failures: int = 0
+    """Executed failures of equal input in this run."""
     run_calls: int = 0
     run_failures: int = 0
     history: tuple[PastCall, ...] = ()
@@ -166,6 +175,8 @@ class Admitted(Decided):
     """After *admit*: decision, claims, budgets and log position are committed; only the send lies ahead."""
 
     dispatch: "Dispatch"
+    send_before: float
+    """Boot time (seconds) after which it must not be sent any more: its lease might end before the tool answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +213,10 @@ class KnownCall:
     subject: str
     tool: str
     fingerprint: bytes
-    answer: Mapping[str, Any] | None
-    """What was told when it ended (wire form); None while it runs."""
+    told: Mapping[str, Any] | None
+    """Call and decision of its answer (wire form); None where it was never admitted."""
+    result: Mapping[str, Any] | None
+    """The result of its answer (wire form); None while it runs."""
     is_expired: bool = False
     """Past its time: a transport key never executes again, a business key is free again."""
 
@@ -223,8 +236,10 @@ class CallNow:
     """A decided call as it stands: its state, and what can be told about it."""
 
     state: CallState
-    answer: Mapping[str, Any] | None
-    """What was told when it ended (wire form); None while it runs and for refused calls."""
+    told: Mapping[str, Any] | None
+    """Call and decision of its answer (wire form); None for refused calls."""
+    result: Mapping[str, Any] | None
+    """The result of its answer (wire form); None while it runs and for refused calls."""
     record: Mapping[str, Any]
     """The decision's record."""
     approval: ApprovalRequest | None
@@ -243,8 +258,12 @@ class Dispatch:
     """A prepared, not yet sent execution: everything that can block or refuse was taken before admission."""
 
     async def send(self) -> Delivery:
-        """Deliver to the tool, once."""
+        """Deliver to the tool: a write once, a read again where `may_repeat`, all within the tool's timeout."""
         raise NotImplementedError
+
+    def may_repeat(self) -> bool:
+        """Whether a further `send` is allowed at this moment."""
+        return False
 
     def release(self) -> None:
         """Give the slot back; called exactly once, sent or not."""

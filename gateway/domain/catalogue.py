@@ -276,18 +276,56 @@ class Window(Declaration):
 
 
 Per = Literal["run", "subject", "agent", "tenant", "workflow", "tool"]
+BudgetKind = Literal["amount", "rate", "concurrency"]
+
+
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class Rate(Declaration):
+    """At most `limit` calls in `per` seconds on average, and `burst` of them (the limit where it says nothing) at once."""
+
+    limit: Count
+    per: Duration
+    burst: Count | None = None
 
 
 class Budget(Declaration):
-    """One entry of ``budgets.yaml``. `unit` is ``calls`` or a unit of tools' ``cost``; `limit` in micro-units of it."""
+    """One entry of ``budgets.yaml``; exactly one of `limit` (an amount of `unit`), `rate` and `concurrency` (calls at once).
+
+    `unit` is ``calls`` or a unit of tools' ``cost``; `limit` is in micro-units of it. Unit and window belong to amounts only.
+    """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
     per: Annotated[list[Per], Field(min_length=1)]
-    unit: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
-    limit: Amount
+    unit: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] | None = None
+    limit: Amount | None = None
+    rate: Rate | None = None
+    concurrency: Annotated[int, Field(ge=1, le=100_000)] | None = None
     window: Window | None = None
     tools: list[ToolName] | None = None
     workflows: list[Name] | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if sum(kind is not None for kind in (self.limit, self.rate, self.concurrency)) != 1:
+            msg = "must say exactly one of `limit`, `rate` and `concurrency`"
+            raise ValueError(msg)
+        if self.limit is not None and self.unit is None:
+            msg = "must say the `unit` of its `limit`, such as `calls` or `usd`"
+            raise ValueError(msg)
+        for name, value in (("unit", self.unit), ("window", self.window)):
+            if self.limit is None and value is not None:
+                msg = f"must not say `{name}`: only a `limit` has one"
+                raise ValueError(msg)
+        return self
+
+    @property
+    def kind(self) -> BudgetKind:
+        """What is limited: an amount, the rate of calls, or how many run at once."""
+        if self.rate is not None:
+            return "rate"
+        return "amount" if self.concurrency is None else "concurrency"
 
 
 class OwnReason(Declaration):

@@ -20,16 +20,17 @@ def classify(tool: ToolDeclaration, output: Validator | None, delivery: Delivery
     promises least wins: failed, then no_match, then no_effect.
     """
     if delivery.phase is Phase.NOT_SENT:
-        return Outcome(state=CallState.OPEN, reason_code=ReasonCode.NO_EFFECT_PROVEN, delivery=delivery)
+        return _open(ReasonCode.NO_EFFECT_PROVEN, delivery)
     if delivery.phase is Phase.ANSWERED:
         declared = (
             (tool.result.failed, CallState.FAILED, ReasonCode.EXECUTION_REJECTED),
             (tool.result.no_match, CallState.SUCCEEDED, ReasonCode.EXECUTION_NO_MATCH),
-            (tool.result.no_effect, CallState.OPEN, ReasonCode.NO_EFFECT_PROVEN),
         )
         for answers, state, code in declared:
             if _belongs_to(answers, delivery):
                 return Outcome(state=state, reason_code=code, delivery=delivery)
+        if _belongs_to(tool.result.no_effect, delivery):
+            return _open(ReasonCode.NO_EFFECT_PROVEN, delivery)
         if _is_success(delivery):
             return _success(tool, output, delivery)
         if _is_rejection(delivery):
@@ -80,4 +81,8 @@ def _without_answer(tool: ToolDeclaration, delivery: Delivery) -> Outcome:
         return Outcome(state=CallState.FAILED, reason_code=ReasonCode.EXECUTION_FAILED, delivery=delivery)
     is_timeout = delivery.phase is Phase.LOST and delivery.problem == "timeout"
     code = ReasonCode.EXECUTION_TIMEOUT if is_timeout else ReasonCode.EXECUTION_TEMPORARY
-    return Outcome(state=CallState.OPEN, reason_code=code, delivery=delivery)
+    return _open(code, delivery)
+
+
+def _open(code: ReasonCode, delivery: Delivery) -> Outcome:
+    return Outcome(state=CallState.OPEN, reason_code=code, delivery=delivery, retry_after_ms=delivery.retry_after_ms)

@@ -80,10 +80,18 @@ class Refusal:
     """For the record only (bounded); never told to the model."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Again:
+    """A call whose facts changed between decision and admission: it goes back to a stage and is decided anew."""
+
+    stage: str
+
+
 class GatewayFault(Exception):
     """Something of the gateway's own machinery failed; the enforcer turns it into a refusal.
 
     GatewayFault
+      Overloaded        too much is waiting; nothing was taken on
       PolicyFault       no usable answer from the policy engine
       LedgerUnavailable the database did not answer, or its answer to a commit was lost
     """
@@ -105,3 +113,10 @@ class LedgerUnavailable(GatewayFault):
 
     def __init__(self, detail: str) -> None:
         super().__init__(ReasonCode.LEDGER_UNAVAILABLE, detail)
+
+
+class Overloaded(GatewayFault):
+    """Too much is waiting. Nothing was taken on."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(ReasonCode.OVERLOADED, detail)

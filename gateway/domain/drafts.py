@@ -1,21 +1,28 @@
 """Writing down what happened to a call: the drafts of its records, with everything sensitive redacted first."""
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 import orjson
 
-from gateway.domain.answers import refusal_details
-from gateway.domain.call import Decided, KnownCall, Normalized, Proposed, Recalled, Resolved, Validated
+from gateway.domain.answers import refusal_details, result_of
+from gateway.domain.call import Decided, KnownCall, Normalized, Proposed, Resolved, Validated
 from gateway.domain.canonical import canonical_json
 from gateway.domain.decision import Decision, RecordLevel, RedactResult, Refusal
+from gateway.domain.identity import transport_key
 from gateway.domain.json_values import is_object
-from gateway.domain.reasons import Effect, Status
+from gateway.domain.outcome import CallState, Phase
+from gateway.domain.reasons import Effect, ReasonCode, Status
 from gateway.domain.record import Payload, RecordDraft, keyed_digest
 from gateway.domain.redaction import redact
 
 MAX_TEXT = 128
 MAX_KEYS = 64
+_KEPT = (
+    "agent", "subject", "run_id", "round", "call_id", "workflow", "tool", "tool_digest", "risk", "argument_keys",
+    "arguments_digest", "revision", "key_digest", "trace_id",
+)  # fmt: skip
 
 
 def decision_draft(call: Proposed, *, effect: Effect, reason_code: str, stage: str, refusal: Refusal | None, engine: str) -> RecordDraft:
@@ -37,7 +44,7 @@ def decision_draft(call: Proposed, *, effect: Effect, reason_code: str, stage: s
         "status": status.value if status else None,
         "outcome": outcome,
         "approval_id": refusal.approval.approval_id if refusal and refusal.approval else None,
-        "engine": engine if decision else None,
+        "engine": engine if decision is not None or stage == "decide" else None,
     }
     if decision is not None:
         facts |= {
@@ -68,7 +75,7 @@ def outcome_draft(call: Normalized, record_id: UUID, status: str) -> RecordDraft
         "outcome": {
             "state": outcome.state.value,
             "phase": delivery.phase.value,
-            "attempts": 1,
+            "attempts": delivery.attempts,
             "duration_ms": round(delivery.duration_ms, 3),
             "tool_status": delivery.status,
             "problem": delivery.problem,
@@ -80,6 +87,38 @@ def outcome_draft(call: Normalized, record_id: UUID, status: str) -> RecordDraft
         result = redact({"result": outcome.data}, call.tool.declaration.record.redact)
         payloads = (Payload(kind="result", body=result),)
     return RecordDraft(decision_id=record_id, kind="outcome", tenant=call.caller.tenant, facts=facts, payloads=payloads)
+
+
+def not_sent_draft(call: Decided, record_id: UUID) -> tuple[dict[str, Any], RecordDraft]:
+    """The result and the record of a call whose admission may have been committed unseen, and that was never sent."""
+    result = result_of(call.bundle, ReasonCode.NO_EFFECT_PROVEN)
+    outcome = {"state": CallState.OPEN.value, "phase": Phase.NOT_SENT.value, "attempts": 0, "problem": "not_sent"}
+    facts = _identity(call) | {
+        "effect": Effect.ALLOW.value,
+        "reason_code": result["reason_code"],
+        "stage": "admit",
+        "revision": call.bundle.revision,
+        "stages": call.trail.document(),
+        "status": result["status"],
+        "links": [_link("decision", call.decision_id)],
+        "outcome": outcome,
+    }
+    return result, RecordDraft(decision_id=record_id, kind="outcome", tenant=call.caller.tenant, facts=facts)
+
+
+def later_draft(
+    record: Mapping[str, Any], *, record_id: UUID, kind: str, reason_code: str, status: str, outcome: Mapping[str, Any]
+) -> RecordDraft:
+    """The record of what was found out later about an admitted call, by a reaper, a resolver or a person."""
+    facts = {name: record[name] for name in _KEPT} | {
+        "effect": Effect.ALLOW.value,
+        "reason_code": reason_code,
+        "stage": "settle",
+        "status": status,
+        "links": [_link("decision", UUID(record["decision_id"]))],
+        "outcome": dict(outcome),
+    }
+    return RecordDraft(decision_id=record_id, kind=kind, tenant=record["tenant"], facts=facts)
 
 
 def replay_draft(call: Proposed, known: KnownCall, record_id: UUID, status: str, reason_code: str) -> RecordDraft:
@@ -131,7 +170,7 @@ def _identity(call: Proposed) -> dict[str, Any]:
         "tool": _clip(call.call.name) if call.call.name is not None else None,
         "trace_id": call.trace_id,
         "argument_keys": _keys(call.call.args),
-        "key_digest": keyed_digest(call.digest_key, call.transport_key) if isinstance(call, Recalled) and call.transport_key else None,
+        "key_digest": keyed_digest(call.digest_key, transport_key(call.call.idempotency_key)) if call.call.idempotency_key else None,
     }
     if isinstance(call, Resolved):
         facts |= {"tool": call.tool.name, "tool_digest": call.tool.digest, "risk": call.tool.declaration.risk.value}

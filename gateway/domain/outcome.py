@@ -1,6 +1,7 @@
 """What came of an execution: the delivery as an executor saw it, and the outcome that is booked and told."""
 
-from dataclasses import dataclass
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -34,6 +35,13 @@ class Delivery:
     problem: str | None = None
     """Bounded code for the record: ``connect``, ``timeout``, ``reset``, ``exception`` …"""
     duration_ms: float = 0.0
+    """From the first send to the answer, with all attempts and the pauses between them."""
+    attempts: int = 1
+    """How often it was sent; more than once only for reads."""
+    retry_after_ms: int | None = None
+    """When the tool asked to be called again (Retry-After), at most an hour."""
+    late: "Awaitable[Delivery] | None" = field(default=None, compare=False, repr=False)
+    """Set where a write's time is over and its executor still listens: gives the final delivery, LOST where none came. Never raises."""
 
 
 class CallState(StrEnum):
@@ -56,3 +64,5 @@ class Outcome:
     data: Any = None
     data_omitted: Literal["invalid", "too_large", "expired", "not_permitted"] | None = None
     delivery: Delivery
+    retry_after_ms: int | None = None
+    """When the same call may be repeated, where a temporary result's tool said so."""

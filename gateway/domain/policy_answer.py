@@ -65,10 +65,17 @@ def read_answer(raw: Any, bundle: Bundle) -> Decision | Refusal:
         effect=effect,
         reason_code=answer.reason_code,
         policy=answer.policy,
-        rules=tuple(answer.rules[:RULE_LIMIT]),
+        rules=tuple(sorted(answer.rules, key=lambda rule: _distance(rule, answer.effect, answer.policy, answer.reason_code))[:RULE_LIMIT]),
         obligations=obligations,
         until=until,
     )
+
+
+def _distance(rule: FiredRule, effect: str, policy: str, reason_code: str) -> int:
+    """0 for the rule that decided, 1 for others to the same effect, 2 for the rest: what is cut off decided nothing."""
+    if (rule.effect, rule.policy, rule.reason_code) == (effect, policy, reason_code):
+        return 0
+    return 1 if rule.effect == effect else 2
 
 
 def _invalid(detail: str) -> Refusal:

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from uuid import UUID
 
 from gateway.domain.call import Authorized, CallNow, Decided, Dispatch, Facts, KnownCall, Normalized, Proposed
 from gateway.domain.catalogue import PolicySet, Replay, ToolDeclaration
-from gateway.domain.decision import ApprovalRequest, Refusal
+from gateway.domain.decision import Again, ApprovalRequest, Refusal
 from gateway.domain.outcome import CallState
 from gateway.domain.record import RecordDraft
 
@@ -84,7 +84,7 @@ class Activation:
 class Ledger(Protocol):
     """The PostgreSQL side. Every method may raise LedgerUnavailable; after it nothing may be sent."""
 
-    async def activate(self, tenant: str, revision: str, record: RecordDraft, *, replace: bool) -> Activation | str:
+    async def activate(self, tenant: str, revision: str, files: bytes, record: RecordDraft, *, replace: bool) -> Activation | str:
         """Put `revision` in force with its record, or answer the other active revision when not `replace`."""
         ...
 
@@ -92,20 +92,27 @@ class Ledger(Protocol):
         """The call that holds a transport key, whatever its state."""
         ...
 
-    async def read_facts(self, call: Authorized, business_key: bytes | None) -> Facts | KnownCall | Refusal:
-        """One snapshot: run, recent calls, approval; or the live call that holds the business key; or RUN_MISMATCH."""
+    async def look_again(self, tenant: str, known: KnownCall) -> KnownCall:
+        """A known call as it stands now."""
         ...
 
-    async def admit(self, call: Decided, record: RecordDraft) -> Refusal | KnownCall | None:
+    async def read_facts(self, call: Authorized, business_key: bytes | None) -> Facts | KnownCall | Refusal:
+        """One snapshot: both keys, run, recent calls, approval; or the live call that holds a key; or RUN_MISMATCH."""
+        ...
+
+    async def admit(self, call: Decided, record: RecordDraft) -> Refusal | KnownCall | Again | None:
         """One transaction: control row, claims, run, budgets, call, record with its position. None: committed.
 
-        A Refusal (budget, stale revision) or a KnownCall (somebody else was first) leaves nothing behind.
-        In a dry run the budgets are only read and nothing is written.
+        A Refusal (budget, stale revision), a KnownCall (somebody else was first) or Again (the facts changed) leaves
+        nothing behind. In a dry run the budgets are only read and nothing is written.
         """
         ...
 
-    async def settle(self, call: Normalized, record: RecordDraft, answer: Mapping[str, Any]) -> None:
-        """One transaction: the call's end, its budgets and its outcome record. Safe to repeat."""
+    async def settle(self, call: Normalized, record: RecordDraft, result: Mapping[str, Any]) -> bool:
+        """One transaction: the call's end, its budgets and its outcome record. Safe to repeat.
+
+        False where it no longer counts: the call has ended, or a resolver has taken it over.
+        """
         ...
 
     async def refuse(self, call: Proposed, refusal: Refusal, record: RecordDraft, arguments: bytes) -> ApprovalRequest | None:
@@ -115,12 +122,60 @@ class Ledger(Protocol):
         """
         ...
 
-    async def note_replay(self, record: RecordDraft, about: UUID) -> None:
+    async def note_replay(self, call: Proposed, known: KnownCall, record: RecordDraft) -> None:
         """Commit the record of a call that was answered from the ledger, linked to the decision that it repeats."""
         ...
 
     async def get_call(self, tenant: str, agent: str, decision_id: UUID) -> CallNow | None:
         """An agent's call as it stands; None where this agent has no such decision."""
+        ...
+
+
+Spend = Literal["hold", "all", "calls", "nothing"]
+"""What becomes of a call's holds: kept while in doubt, spent in full, spent as a call only, or given back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubt:
+    """A call in doubt that this gateway has taken over under a new fence."""
+
+    tenant: str
+    decision_id: UUID
+    fence: int
+    attempts: int
+    replay: Replay
+    age_s: float
+    """Seconds since it was admitted, by the database's clock."""
+    agent: str
+    subject: str
+    run_id: str
+    tool: str
+    revision: str
+    args: Mapping[str, Any]
+    context: Mapping[str, Any]
+    record: Mapping[str, Any]
+    """The record of its decision."""
+
+
+class RecoveryLedger(Protocol):
+    """What recovery needs of the ledger. Every method may raise LedgerUnavailable."""
+
+    async def reap(self, tenant: str) -> int:
+        """End the leases that are over: reads are abandoned, everything else is in doubt. Executes nothing."""
+        ...
+
+    async def take_doubts(self, tenant: str, *, hold_s: float) -> list[Doubt]:
+        """Take over doubts that are due, each under a new fence, for their lease and `hold_s` seconds more."""
+        ...
+
+    async def resolve(
+        self, doubt: Doubt, *, state: CallState, result: Mapping[str, Any], spend: Spend, evidence: Mapping[str, Any]
+    ) -> bool:
+        """End a doubt that this gateway took over; False where another fence has it by now."""
+        ...
+
+    async def postpone(self, doubt: Doubt, seconds: float | None) -> None:
+        """Give a doubt back: to be looked at again after some seconds, or by a person (None)."""
         ...
 
 
@@ -169,7 +224,7 @@ class Operations(Protocol):
     ) -> CallState | None:
         """End the doubt about a call: it happened (succeeded, without data) or it did not (open, budgets given back).
 
-        Writes a resolution record with the evidence. Answers the state that the call is in now; where it was not in
+        Writes a resolution record with the evidence, under `record_id`. Answers the state that the call is in now; where it was not in
         doubt, the state that it already had; None where this tenant has no such call.
         """
         ...

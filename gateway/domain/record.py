@@ -12,6 +12,8 @@ import orjson
 
 SCHEMA_VERSION = "1.0"
 
+KINDS = ("decision", "outcome", "replay", "activation", "resolution")
+"""What a record can be about."""
 FIELDS = (
     "decision_id", "position", "kind", "at", "schema_version", "tenant", "agent", "subject", "run_id", "round", "call_id",
     "workflow", "tool", "tool_digest", "risk", "argument_keys", "arguments_digest", "effect", "reason_code", "stage",

@@ -1,16 +1,20 @@
 """Tools that are HTTP requests: ``execute: {http: …}``."""
 
-from collections.abc import Mapping
+import functools
+import time
+from collections.abc import Callable, Mapping
 from typing import TypeGuard
 
 from gateway.domain.call import Dispatch
-from gateway.domain.catalogue import Replay, ToolDeclaration
+from gateway.domain.catalogue import Replay, Risk, ToolDeclaration
 from gateway.domain.decision import Refusal
 from gateway.domain.ports import Invocation
 from gateway.domain.reasons import ReasonCode
 from gateway.domain.references import Sources
+from gateway.executors.breaker import Breaker, Permit
 from gateway.executors.connections import Connection
 from gateway.executors.exchange import Exchanges
+from gateway.executors.late import LATE_S, Listeners
 from gateway.executors.rendering import check_request, render
 from gateway.executors.slots import SlotDispatch, Slots
 
@@ -19,7 +23,9 @@ SLOT_WAIT_SECONDS = 0.25
 
 
 class HttpExecutor:
-    """Sends each call to the origin of its connection, once, with headers that are built afresh.
+    """Sends each call to the origin of its connection, with headers that are built afresh; each connection behind a breaker.
+
+    A write whose time is over is listened to for a while, in its slot; at most half of the slots listen.
 
     Args:
         connections: What the operator configured, by the name that bundles use.
@@ -27,6 +33,8 @@ class HttpExecutor:
         max_response_bytes: How much of an answer is read, after decompression.
         user_agent: How the gateway names itself.
         slot_wait: How long a call may wait for a free slot, in seconds.
+        late_s: How long a write is listened to after its timeout, in seconds.
+        clock: Seconds that never go backwards.
     """
 
     def __init__(
@@ -37,10 +45,16 @@ class HttpExecutor:
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         user_agent: str = "agent-tool-gateway",
         slot_wait: float = SLOT_WAIT_SECONDS,
+        late_s: float = LATE_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connections = dict(connections)
+        self._clock = clock
         self._slots = Slots(max_in_flight, slot_wait)
-        self._exchanges = Exchanges(max_response_bytes=max_response_bytes, user_agent=user_agent)
+        self._breakers = {name: Breaker(clock) for name in self._connections}
+        self._exchanges = Exchanges(
+            max_response_bytes=max_response_bytes, user_agent=user_agent, listeners=Listeners(max_in_flight // 2, late_s), clock=clock
+        )
 
     def check(self, tool: ToolDeclaration, tenant: str) -> str | None:
         """Why the tool's request, or its probe's, cannot be sent from here."""
@@ -52,7 +66,7 @@ class HttpExecutor:
         return None
 
     async def prepare(self, invocation: Invocation) -> Dispatch | Refusal:
-        """Build the whole request, read the credential and take a slot; the only step left is to send."""
+        """Build the whole request, read the credential, pass the breaker and take a slot; the only step left is to send."""
         request = invocation.tool.execute.http
         assert request is not None, "the router sends only http tools here"  # noqa: S101
         if (problem := self._check_connection(request.connection, invocation.tenant)) is not None:
@@ -64,13 +78,31 @@ class HttpExecutor:
         headers = _headers(invocation, connection)
         if isinstance(headers, Refusal):
             return headers
-        # Last, so that no other refusal has to give it back.
-        if not await self._slots.take():
+        # Permit and slot last, so that no other refusal has to give them back; the permit first, for an open breaker answers at once.
+        permit = self._breakers[request.connection].take()
+        if not isinstance(permit, Permit):
+            return Refusal(reason_code=ReasonCode.CIRCUIT_OPEN, retry_after_ms=permit, detail=f"connection {connection.name}")
+        has_slot = False
+        try:
+            has_slot = await self._slots.take()
+        finally:
+            if not has_slot:
+                permit.release()
+        if not has_slot:
             return Refusal(reason_code=ReasonCode.OVERLOADED, detail="no free slot for http tools")
-        return SlotDispatch(self._slots, lambda: self._exchanges.deliver(connection, rendered, headers, invocation.tool.timeout))
+        is_read = invocation.tool.risk is Risk.READ
+        deliver = self._exchanges.deliver if is_read else self._exchanges.deliver_and_listen
+        return SlotDispatch(
+            self._slots,
+            functools.partial(deliver, connection, rendered, headers),
+            timeout=invocation.tool.timeout,
+            is_read=is_read,
+            clock=self._clock,
+            permit=permit,
+        )
 
     async def close(self) -> None:
-        """Close all connections."""
+        """End all listening and close all connections."""
         await self._exchanges.close()
 
     def _check_connection(self, name: str, tenant: str) -> str | None:

@@ -7,20 +7,21 @@ import inspect
 import threading
 import time
 import traceback
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from gateway.domain.call import Dispatch
-from gateway.domain.catalogue import ToolDeclaration
+from gateway.domain.catalogue import Risk, ToolDeclaration
 from gateway.domain.decision import Refusal
 from gateway.domain.outcome import Delivery, Phase
 from gateway.domain.ports import Invocation
 from gateway.domain.reasons import ReasonCode
 from gateway.executors.answers import Cleaned, clean_value
 from gateway.executors.functions import Function, Functions
+from gateway.executors.late import LATE_S, Listeners, read_result
 from gateway.executors.slots import SlotDispatch, Slots
 from gateway.tool import CallContext, NotSent, Rejected
 
@@ -31,7 +32,8 @@ class PythonExecutor:
     """Runs each call in a task (async functions) or in a thread of its own (plain ones).
 
     A thread cannot be stopped. One whose call timed out is left to itself; as each call has its own, no pool runs dry,
-    and `max_stuck` bounds how many are left behind before further calls are refused.
+    and `max_stuck` bounds how many are left behind before further calls are refused. A write whose time is over is listened
+    to for a while first, in its slot; at most half of the slots listen.
 
     Args:
         modules: The modules that bundles may name; imported here.
@@ -39,6 +41,8 @@ class PythonExecutor:
         max_stuck: Calls left behind after their timeout that still run.
         max_result_bytes: The largest result, as JSON text.
         slot_wait: How long a call may wait for a free slot, in seconds.
+        late_s: How long a write is listened to after its timeout, in seconds.
+        clock: Seconds that never go backwards.
     """
 
     def __init__(
@@ -49,10 +53,14 @@ class PythonExecutor:
         max_stuck: int = 128,
         max_result_bytes: int = 256 * 1024,
         slot_wait: float = 0.25,
+        late_s: float = LATE_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._functions = Functions(modules)
         self._slots = Slots(max_in_flight, slot_wait)
         self._stuck = _Stuck(max_stuck)
+        self._listeners = Listeners(max_in_flight // 2, late_s)
+        self._clock = clock
         self._max_result_bytes = max_result_bytes
 
     def check(self, tool: ToolDeclaration, tenant: str) -> str | None:  # noqa: ARG002 (modules serve all tenants)
@@ -69,10 +77,18 @@ class PythonExecutor:
             return Refusal(reason_code=ReasonCode.CONCURRENCY_LIMITED, detail="too many python tools still run past their timeout")
         if not await self._slots.take():
             return Refusal(reason_code=ReasonCode.OVERLOADED, detail="no free slot for python tools")
-        return SlotDispatch(self._slots, _PythonCall(found, invocation, self._stuck, self._max_result_bytes).run)
+        is_read = invocation.tool.risk is Risk.READ
+
+        async def send(seconds: float) -> Delivery:
+            listeners = None if is_read else self._listeners
+            call = _PythonCall(found, invocation, self._stuck, listeners, self._max_result_bytes, self._clock)
+            return await call.run(seconds)
+
+        return SlotDispatch(self._slots, send, timeout=invocation.tool.timeout, is_read=is_read, clock=self._clock)
 
     async def close(self) -> None:
-        """Cancel what is left of async tools. Threads are daemons; they end with the process."""
+        """End all listening and cancel what is left of async tools. Threads are daemons; they end with the process."""
+        await self._listeners.close()
         self._stuck.cancel_all()
 
 
@@ -100,35 +116,64 @@ def _is_over(work: threading.Thread | asyncio.Task[Delivery]) -> bool:
     return work.done() if isinstance(work, asyncio.Task) else not work.is_alive()
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """A function at work."""
+
+    answer: asyncio.Future[Delivery]
+    abandon: Callable[[], None]
+    """Stop waiting for it, and stop it where that is possible."""
+
+
 class _PythonCall:
     """One call of one function."""
 
-    def __init__(self, function: Function, invocation: Invocation, stuck: _Stuck, max_result_bytes: int) -> None:
+    def __init__(
+        self,
+        function: Function,
+        invocation: Invocation,
+        stuck: _Stuck,
+        listeners: Listeners | None,
+        max_result_bytes: int,
+        clock: Callable[[], float],
+    ) -> None:
         self._function = function
         self._invocation = invocation
         self._stuck = stuck
+        self._listeners = listeners
         self._max_result_bytes = max_result_bytes
+        self._clock = clock
+        self._started = clock()
 
-    async def run(self) -> Delivery:
-        started = time.monotonic()
-        run = self._run_as_task if inspect.iscoroutinefunction(self._function) else self._run_in_thread
-        delivery = await run(self._invocation.tool.timeout)
-        return replace(delivery, duration_ms=(time.monotonic() - started) * 1000)
-
-    async def _run_as_task(self, seconds: float) -> Delivery:
-        task = asyncio.create_task(self._call_async())
+    async def run(self, seconds: float) -> Delivery:
         try:
-            await asyncio.wait({task}, timeout=seconds)
-        finally:
-            if not task.done():
-                # Not awaited: a tool may refuse to be cancelled, and the call's time is over.
-                task.cancel()
-                self._stuck.add(task)
-        if not task.done():
-            return _lost("timeout")
-        return _lost("exception") if task.cancelled() else task.result()
+            work = self._start_task() if inspect.iscoroutinefunction(self._function) else self._start_thread()
+        except RuntimeError:
+            return self._delivery(phase=Phase.NOT_SENT, problem="no_thread")
+        try:
+            await asyncio.wait({work.answer}, timeout=seconds)
+        except asyncio.CancelledError:
+            if not work.answer.done():
+                work.abandon()
+            raise
+        if work.answer.done():
+            return read_result(work.answer)
+        late = self._listeners.listen(work.answer, work.abandon) if self._listeners is not None else None
+        if late is None:
+            work.abandon()
+        return self._delivery(phase=Phase.LOST, problem="timeout", late=late)
 
-    async def _run_in_thread(self, seconds: float) -> Delivery:
+    def _start_task(self) -> _Work:
+        task = asyncio.create_task(self._call_async())
+
+        def abandon() -> None:
+            # Not awaited: a tool may refuse to be cancelled, and the call's time is over.
+            task.cancel()
+            self._stuck.add(task)
+
+        return _Work(answer=task, abandon=abandon)
+
+    def _start_thread(self) -> _Work:
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Delivery] = loop.create_future()
 
@@ -138,16 +183,8 @@ class _PythonCall:
                 loop.call_soon_threadsafe(_settle, answered, delivery)
 
         thread = threading.Thread(target=work, name=f"tool-{self._invocation.tool.name}", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:
-            return Delivery(phase=Phase.NOT_SENT, problem="no_thread")
-        try:
-            await asyncio.wait({answered}, timeout=seconds)
-        finally:
-            if not answered.done():
-                self._stuck.add(thread)
-        return answered.result() if answered.done() else _lost("timeout")
+        thread.start()
+        return _Work(answer=answered, abandon=lambda: self._stuck.add(thread))
 
     def _call(self) -> Delivery:
         try:
@@ -181,23 +218,22 @@ class _PythonCall:
             cleaned = clean_value(value, self._max_result_bytes)
         except Exception:  # noqa: BLE001 (the tool has done its work; a strange object must not turn that into a failure)
             cleaned = Cleaned(unusable="invalid")
-        return Delivery(phase=Phase.ANSWERED, value=cleaned.value, unusable=cleaned.unusable)
+        return self._delivery(phase=Phase.ANSWERED, value=cleaned.value, unusable=cleaned.unusable)
 
     def _delivery_of_error(self, error: BaseException) -> Delivery:
         if isinstance(error, Rejected):
-            return Delivery(phase=Phase.ANSWERED, is_rejected=True)
+            return self._delivery(phase=Phase.ANSWERED, is_rejected=True)
         if isinstance(error, NotSent):
-            return Delivery(phase=Phase.NOT_SENT, problem="not_sent")
+            return self._delivery(phase=Phase.NOT_SENT, problem="not_sent")
         # Its text may hold anything, so only its kind and place are logged.
         frames = traceback.extract_tb(error.__traceback__)
         place = f"{frames[-1].name}:{frames[-1].lineno}" if frames else None
         call = self._invocation
         _log.warning("tool_raised", tool=call.tool.name, decision_id=str(call.decision_id), error=type(error).__name__, place=place)
-        return _lost("exception")
+        return self._delivery(phase=Phase.LOST, problem="exception")
 
-
-def _lost(problem: str) -> Delivery:
-    return Delivery(phase=Phase.LOST, problem=problem)
+    def _delivery(self, **facts: Any) -> Delivery:
+        return Delivery(**facts, duration_ms=(self._clock() - self._started) * 1000)
 
 
 def _settle(answered: "asyncio.Future[Delivery]", delivery: Delivery) -> None:

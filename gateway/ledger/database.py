@@ -3,11 +3,12 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib import resources
 from typing import Any, Protocol, Self
 
 import asyncpg
+from asyncpg.transaction import Transaction
 
 from gateway.domain.decision import LedgerUnavailable
 
@@ -46,22 +47,43 @@ class Connection(Protocol):
         ...
 
 
-def read_statements() -> dict[str, str]:
+Statements = Mapping[str, str]
+"""The statements of ``queries.sql`` by name."""
+
+
+def read_statements() -> Statements:
     """The statements of ``queries.sql`` by name."""
     text = resources.files("gateway.ledger").joinpath("queries.sql").read_text()
     parts = _NAMED.split(text)[1:]
     return {parts[index]: parts[index + 2].strip() for index in range(0, len(parts), 3)}
 
 
+class CommitUnknown(LedgerUnavailable):
+    """The answer to a COMMIT was lost: it may or may not have happened."""
+
+
+class StatementFailed(Exception):
+    """The server refused a statement for what it contains: a defect of the write, not of the connection."""
+
+
+# Data exceptions, integrity violations, syntax and access errors (PostgreSQL, appendix A).
+_FAULTS_OF_THE_WRITE = ("22", "23", "42")
+
+
 @contextmanager
 def ledger_errors() -> Generator[None]:
-    """Turn whatever the driver, the network or a deadline raises into `LedgerUnavailable`."""
+    """Turn whatever the driver, the network or a deadline raises into `LedgerUnavailable` or `StatementFailed`."""
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+    except asyncpg.PostgresError as error:
         # Names only: a server message can quote values of the statement.
-        sqlstate = error.sqlstate if isinstance(error, asyncpg.PostgresError) else None
-        raise LedgerUnavailable(f"{type(error).__name__} {sqlstate or ''}".strip()) from error
+        sqlstate = error.sqlstate or ""
+        detail = f"{type(error).__name__} {sqlstate}".strip()
+        if sqlstate.startswith(_FAULTS_OF_THE_WRITE):
+            raise StatementFailed(detail) from error
+        raise LedgerUnavailable(detail) from error
+    except (asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        raise LedgerUnavailable(type(error).__name__) from error
 
 
 class Database:
@@ -69,7 +91,7 @@ class Database:
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
-        self.sql = read_statements()
+        self.sql: Statements = read_statements()
 
     @classmethod
     async def connect(cls, url: str, *, user: str | None = None, size: int = 10) -> Self:
@@ -95,13 +117,23 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Connection]:
-        """A transaction that commits at the end of the block, or rolls back. Raises LedgerUnavailable.
+        """A transaction that commits at the end of the block, or rolls back.
 
-        An error of COMMIT itself means that nobody knows: whoever sees LedgerUnavailable must send nothing.
+        Raises LedgerUnavailable, CommitUnknown where COMMIT itself failed, StatementFailed for a write's own defect.
         """
         with ledger_errors():
-            async with self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection, connection.transaction():
-                yield connection
+            async with self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
+                transaction = connection.transaction()
+                await transaction.start()
+                try:
+                    yield connection
+                except BaseException:
+                    await _roll_back(transaction)
+                    raise
+                try:
+                    await transaction.commit()
+                except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+                    raise CommitUnknown(f"COMMIT: {type(error).__name__}") from error
 
     async def is_ready(self) -> bool:
         """Whether the database answers and takes writes."""
@@ -118,6 +150,12 @@ class Database:
                 await self._pool.close()
         except TimeoutError:
             self._pool.terminate()
+
+
+async def _roll_back(transaction: Transaction) -> None:
+    # Where the connection is gone the transaction is too; the first error is the one to tell.
+    with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+        await transaction.rollback()
 
 
 class Rollback(Exception):

@@ -31,32 +31,25 @@ def known_from_row(kind: Literal["transport", "business"], row: Row) -> KnownCal
         subject=row["subject"] or "",
         tool=row["tool"] or "",
         fingerprint=row["fingerprint"],
-        answer=orjson.loads(row["answer"]) if row["answer"] else None,
+        told=orjson.loads(row["told"]) if row["told"] else None,
+        result=orjson.loads(row["result"]) if row["result"] else None,
         is_expired=row["is_expired"],
     )
 
 
 def facts_from_row(row: Row, call: Authorized) -> Facts | KnownCall | Refusal:
-    """Facts of one snapshot, or the live call that holds the business key, or the run's refusal."""
-    business = _load(row["business"])
-    if business:
-        known = KnownCall(
-            kind="business",
-            decision_id=UUID(business["decision_id"]),
-            state=CallState(business["state"]),
-            agent=business["agent"],
-            subject=business["subject"],
-            tool=business["tool"],
-            fingerprint=bytes.fromhex(business["fingerprint"]),
-            answer=orjson.loads(base64.b64decode(business["answer"])) if business["answer"] else None,
-            is_expired=business["is_expired"],
-        )
-        if known.holds(call.fingerprint):
+    """Facts of one snapshot, or the call that holds one of its two identities, or the run's refusal."""
+    for kind in ("transport", "business"):
+        known = _known(kind, _load(row[kind]))
+        if known is not None and known.holds(call.fingerprint):
             return known
     run = _load(row["run"])
     if run and (run["workflow"], run["subject"]) != (call.workflow_name, call.principal.subject):
         return Refusal(reason_code=ReasonCode.RUN_MISMATCH)
     return Facts(
+        run_version=run["calls"] if run else 0,
+        tool_version=row["version"] or 0,
+        input_failures=row["input_failures"],
         run_calls=run["calls"] if run else 0,
         run_failures=run["failures"] if run else 0,
         history=tuple(
@@ -67,6 +60,27 @@ def facts_from_row(row: Row, call: Authorized) -> Facts | KnownCall | Refusal:
         same_tool=_count(_load(row["same_tool"])),
         approval=_approval(_load(row["approval"])),
     )
+
+
+def _known(kind: Literal["transport", "business"], found: Mapping[str, Any] | None) -> KnownCall | None:
+    if found is None:
+        return None
+    return KnownCall(
+        kind=kind,
+        decision_id=UUID(found["decision_id"]),
+        state=CallState(found["state"]) if found["state"] else CallState.OPEN,
+        agent=found["agent"] or "",
+        subject=found["subject"] or "",
+        tool=found["tool"] or "",
+        fingerprint=bytes.fromhex(found["fingerprint"]),
+        told=_load_base64(found["told"]),
+        result=_load_base64(found["result"]),
+        is_expired=found["is_expired"],
+    )
+
+
+def _load_base64(text: str | None) -> Any:
+    return orjson.loads(base64.b64decode(text)) if text else None
 
 
 def _load(text: str | None) -> Any:

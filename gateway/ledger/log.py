@@ -1,43 +1,56 @@
 """The decision log: appending a record inside the transaction that decides, and reading records back."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
 
 from gateway.domain.ports import LogPage, LogQuery
-from gateway.domain.record import Record, RecordDraft
-from gateway.ledger.database import Connection, Database
+from gateway.domain.record import RecordDraft
+from gateway.ledger.database import Connection, Database, Statements
 
 SEARCHABLE = ("kind", "agent", "subject", "run_id", "workflow", "tool", "effect", "reason_code", "status")
 """The record fields that a query can name, in the order of the statement's parameters."""
 
 
-async def append_record(connection: Connection, sql: dict[str, str], draft: RecordDraft, about: UUID | None, **late: Any) -> Record:
-    """Give `draft` the next position and store it with its payloads. Takes the log head: the last lock of a transaction.
+class Entry(NamedTuple):
+    """A record to append: its draft, the decision that it belongs to, and facts that are known only in the commit."""
 
-    `about` is the decision that an outcome or replay belongs to; `late` adds facts that are known only now.
-    """
-    head = await connection.fetchrow(sql["extend_log"], draft.tenant)
+    draft: RecordDraft
+    about: UUID | None
+    late: Mapping[str, Any]
+
+
+async def append_records(connection: Connection, sql: Statements, tenant: str, entries: Sequence[Entry]) -> None:
+    """Give the entries the next positions and store them with their payloads. Takes the log head: the last lock."""
+    if not entries:
+        return
+    head = await connection.fetchrow(sql["extend_log"], tenant, len(entries))
     if head is None:
-        raise LookupError(f"tenant {draft.tenant} has no log; activate a bundle first")
-    record = draft.at(head["position"], head["at"], **late)
-    found = record.document
+        raise LookupError(f"tenant {tenant} has no log; activate a bundle first")
+    records = [entry.draft.at(head["position"] + offset, head["at"], **entry.late) for offset, entry in enumerate(entries)]
     await connection.execute(
-        sql["insert_record"],
-        draft.tenant,
-        draft.decision_id,
-        head["position"],
-        draft.kind,
-        head["at"],
-        about,
-        *(found[name] for name in SEARCHABLE if name != "kind"),
-        record.body,
-        record.leaf,
+        sql["insert_records"],
+        tenant,
+        [entry.draft.decision_id for entry in entries],
+        [record.document["position"] for record in records],
+        [entry.draft.kind for entry in entries],
+        [head["at"]] * len(entries),
+        [entry.about for entry in entries],
+        *([record.document[name] for record in records] for name in SEARCHABLE if name != "kind"),
+        [record.body for record in records],
+        [record.leaf for record in records],
     )
-    for payload in draft.payloads:
-        await connection.execute(sql["insert_payload"], draft.tenant, draft.decision_id, payload.kind, orjson.dumps(payload.body))
-    return record
+    payloads = [(entry.draft.decision_id, payload) for entry in entries for payload in entry.draft.payloads]
+    if payloads:
+        await connection.execute(
+            sql["insert_payloads"],
+            tenant,
+            [decision_id for decision_id, _ in payloads],
+            [payload.kind for _, payload in payloads],
+            [orjson.dumps(payload.body) for _, payload in payloads],
+        )
 
 
 class PostgresLog:

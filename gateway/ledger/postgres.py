@@ -1,29 +1,36 @@
-"""The ledger on PostgreSQL: every write is one transaction that takes its locks in one order.
+"""The ledger on PostgreSQL: reads on a connection each, writes gathered into batches (`batch.py`)."""
 
-The order is: control row, claims, run, budgets, approvals, log head, each sorted by key.
-"""
-
+import asyncio
 import secrets
-from collections.abc import Mapping
-from typing import Any, Literal
-from uuid import UUID
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
 
 import orjson
 
-from gateway.domain.budgets import CALLS, Charge, charges_of
-from gateway.domain.call import Authorized, CallNow, Decided, Facts, Informed, KnownCall, Normalized, Proposed
-from gateway.domain.catalogue import BusinessKey
-from gateway.domain.decision import ApprovalRequest, LedgerUnavailable, Refusal
+from gateway.domain.answers import told_of
+from gateway.domain.budgets import Charge, actual_costs, charges_of
+from gateway.domain.call import Authorized, CallNow, Decided, Facts, KnownCall, Normalized, Proposed, Recalled
+from gateway.domain.decision import Again, ApprovalRequest, LedgerUnavailable, Refusal
+from gateway.domain.drafts import not_sent_draft
 from gateway.domain.outcome import CallState, Phase
-from gateway.domain.ports import Activation
-from gateway.domain.reasons import Effect, ReasonCode
+from gateway.domain.ports import Activation, Spend
+from gateway.domain.reasons import ReasonCode
 from gateway.domain.record import RecordDraft
-from gateway.ledger.database import Connection, Database, Rollback, Row
+from gateway.ledger.approvals import approval_from_row
+from gateway.ledger.batch import Admission, Batch, Denial, End, Note
+from gateway.ledger.claims import Binding, Key
+from gateway.ledger.coalescer import Coalescer, Write
+from gateway.ledger.database import CommitUnknown, Database, Rollback
+from gateway.ledger.endings import Ending
 from gateway.ledger.facts import facts_from_row, known_from_row
-from gateway.ledger.log import append_record
+from gateway.ledger.holdings import exhausted
+from gateway.ledger.log import Entry, append_records
 
 TRANSPORT_KEY_TTL_S = 24 * 3600.0
 """How long a transport key is answered from the ledger; afterwards it never executes again."""
+UNDO_PAUSE_S = 0.5
 
 
 class PostgresLedger:
@@ -33,8 +40,10 @@ class PostgresLedger:
         self._database = database
         self._sql = database.sql
         self._ttl = transport_key_ttl_s
+        self._coalescer = Coalescer(self._commit)
+        self._undoing: set[asyncio.Task[None]] = set()
 
-    async def activate(self, tenant: str, revision: str, record: RecordDraft, *, replace: bool) -> Activation | str:
+    async def activate(self, tenant: str, revision: str, files: bytes, record: RecordDraft, *, replace: bool) -> Activation | str:
         """Put `revision` in force with its record, or answer the other active revision when not `replace`."""
         sql = self._sql
         try:
@@ -48,8 +57,9 @@ class PostgresLedger:
                     raise Rollback(Activation(revision=revision, epoch=control["epoch"], digest_key=control["digest_key"], changed=False))
                 if control["revision"] and not replace:
                     raise Rollback(control["revision"])
+                await connection.execute(sql["insert_revision"], tenant, revision, files)
                 epoch = await connection.fetchval(sql["update_control"], tenant, revision)
-                await append_record(connection, sql, record, None)
+                await append_records(connection, sql, tenant, [Entry(record, None, {})])
                 return Activation(revision=revision, epoch=epoch, digest_key=control["digest_key"], changed=True)
         except Rollback as stop:
             if isinstance(stop.found, Activation | str):
@@ -62,9 +72,16 @@ class PostgresLedger:
             row = await connection.fetchrow(self._sql["find_claim"], tenant, "transport", agent, transport_key)
         return known_from_row("transport", row) if row else None
 
+    async def look_again(self, tenant: str, known: KnownCall) -> KnownCall:
+        """A known call as it stands now."""
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(self._sql["get_call"], tenant, known.decision_id)
+        if row is None:
+            return known
+        return replace(known, state=CallState(row["state"]), result=orjson.loads(row["result"]) if row["result"] else None)
+
     async def read_facts(self, call: Authorized, business_key: bytes | None) -> Facts | KnownCall | Refusal:
-        """One snapshot: run, recent calls, approval; or the live call that holds the business key; or RUN_MISMATCH."""
-        approval_id = _uuid_or_none(call.call.approval_id)
+        """One snapshot: both keys, run, recent calls, approval; or the live call that holds a key; or a refusal."""
         async with self._database.connection() as connection:
             row = await connection.fetchrow(
                 self._sql["read_facts"],
@@ -74,96 +91,63 @@ class PostgresLedger:
                 call.principal.subject,
                 call.tool.name,
                 call.fingerprint,
-                approval_id,
+                _uuid_or_none(call.call.approval_id),
                 business_key,
+                call.transport_key,
             )
         return facts_from_row(row, call) if row else Facts()
 
-    async def admit(self, call: Decided, record: RecordDraft) -> Refusal | KnownCall | None:
-        """One transaction: control row, claims, run, budgets, call, record. None: committed, or a dry run that would be."""
-        charges = self._charges(call)
+    async def admit(self, call: Decided, record: RecordDraft) -> Refusal | KnownCall | Again | None:
+        """Commit decision, claims, run, budgets, call and record together. None: committed, or a dry run that would be."""
+        charges = _charges(call)
         if isinstance(charges, Refusal):
             return charges
         if call.is_dry_run:
             return await self._would_admit(call, charges)
-        try:
-            async with self._database.transaction() as connection:
-                await self._check_control(connection, call)
-                await self._take_claims(connection, call)
-                await self._count_in_run(connection, call)
-                await connection.execute(
-                    self._sql["insert_call"],
-                    call.caller.tenant,
-                    call.decision_id,
-                    call.principal.agent,
-                    call.principal.subject,
-                    call.run_id,
-                    call.workflow_name,
-                    call.tool.name,
-                    call.fingerprint,
-                )
-                budgets = [await self._reserve(connection, call, charge) for charge in charges]
-                await append_record(connection, self._sql, record, None, budgets=budgets)
-        except Rollback as stop:
-            if isinstance(stop.found, Refusal | KnownCall):
-                return stop.found
-            raise
-        return None
+        write = Admission(call=call, record=record, told=told_of(call), charges=charges)
+        return await self._coalescer.submit(call.caller.tenant, write)
 
-    async def settle(self, call: Normalized, record: RecordDraft, answer: Mapping[str, Any]) -> None:
-        """One transaction: the call's end, its budgets and its outcome record. Safe to repeat."""
-        tenant, outcome = call.caller.tenant, call.outcome
-        async with self._database.transaction() as connection:
-            ended = await connection.fetchval(
-                self._sql["end_call"],
-                tenant,
-                call.decision_id,
-                outcome.state.value,
-                answer["result"]["status"],
-                outcome.reason_code.value,
-                orjson.dumps(answer),
-            )
-            if ended is None:
-                return  # an earlier try of this very settlement was committed; its answer was lost
-            window = call.tool.declaration.idempotency
-            if outcome.state is CallState.SUCCEEDED and isinstance(window, BusinessKey) and call.business_key:
-                await connection.execute(
-                    self._sql["end_business_claim"], tenant, call.tool.name, call.business_key, call.decision_id, window.window
-                )
-            if outcome.state is CallState.FAILED:
-                await connection.execute(self._sql["count_failure_in_run"], tenant, call.principal.agent, call.run_id)
-            budgets = [] if outcome.state is CallState.IN_DOUBT else await self._book(connection, call)
-            await append_record(connection, self._sql, record, call.decision_id, budgets=budgets)
+    async def settle(self, call: Normalized, record: RecordDraft, result: Mapping[str, Any]) -> bool:
+        """Commit the call's end, its budgets and its outcome record. Safe to repeat; False where it no longer counts."""
+        outcome = call.outcome
+        ending = Ending(
+            decision_id=call.decision_id,
+            fence=1,
+            from_states=frozenset({CallState.RUNNING, CallState.IN_DOUBT}),
+            is_sender=True,
+            state=outcome.state,
+            status=result["status"],
+            reason_code=outcome.reason_code.value,
+            result=result,
+            attempts=call.delivered.attempts,
+            spend=_spend_of(call),
+            actual=actual_costs(call.tool, call.delivered.value),
+            record=record,
+        )
+        return await self.end(call.caller.tenant, ending)
+
+    async def end(self, tenant: str, ending: Ending) -> bool:
+        """Commit an ending; False where it no longer counts (the call is elsewhere, or another fence holds it)."""
+        return await self._coalescer.submit(tenant, End(ending=ending))
 
     async def refuse(self, call: Proposed, refusal: Refusal, record: RecordDraft, arguments: bytes) -> ApprovalRequest | None:
         """Commit the record of a refused call; opens or finds the approval where a person must agree.
 
         A call that got as far as policy keeps its transport key bound to its input.
-        `arguments` is the redacted argument document that an approver will see.
         """
-        sql, approval = self._sql, refusal.approval
-        async with self._database.transaction() as connection:
-            if isinstance(call, Informed):
-                if call.transport_key is not None:
-                    await connection.execute(
-                        sql["bind_transport_key"],
-                        record.tenant,
-                        call.principal.agent,
-                        call.transport_key,
-                        call.fingerprint,
-                        call.decision_id,
-                        self._ttl,
-                    )
-                if refusal.effect is Effect.CONFIRM and approval is None:
-                    approval = await self._open_approval(connection, call, arguments)
-            late = {"approval_id": approval.approval_id} if approval else {}
-            await append_record(connection, sql, record, None, **late)
-        return approval
+        write = Denial(call=call, refusal=refusal, record=record, arguments=arguments)
+        return await self._coalescer.submit(record.tenant, write)
 
-    async def note_replay(self, record: RecordDraft, about: UUID) -> None:
-        """Commit the record of a call that was answered from the ledger, linked to the decision that it repeats."""
-        async with self._database.transaction() as connection:
-            await append_record(connection, self._sql, record, about)
+    async def note_replay(self, call: Proposed, known: KnownCall, record: RecordDraft) -> None:
+        """Commit the record of a call that was answered from the ledger, linked to the decision that it repeats.
+
+        A transport key that was answered through the business key belongs to that decision from now on.
+        """
+        binding = None
+        if known.kind == "business" and isinstance(call, Recalled) and call.transport_key is not None:
+            key: Key = ("transport", call.caller.name, call.transport_key)
+            binding = Binding(key=key, decision_id=known.decision_id, fingerprint=call.fingerprint)
+        await self._coalescer.submit(record.tenant, Note(record=record, about=known.decision_id, binding=binding))
 
     async def get_call(self, tenant: str, agent: str, decision_id: UUID) -> CallNow | None:
         """An agent's call as it stands; None where this agent has no such decision."""
@@ -177,162 +161,101 @@ class PostgresLedger:
             approval = None
             if record["approval_id"]:
                 found = await connection.fetchrow(sql["get_approval"], tenant, UUID(record["approval_id"]))
-                approval = _approval_request(found) if found else None
+                approval = approval_from_row(found) if found else None
         return CallNow(
             state=CallState(row["state"]) if row else CallState.OPEN,
-            answer=orjson.loads(row["answer"]) if row and row["answer"] else None,
+            told=orjson.loads(row["told"]) if row and row["told"] else None,
+            result=orjson.loads(row["result"]) if row and row["result"] else None,
             record=record,
             approval=approval,
         )
 
-    # The steps of an admission, in lock order.
+    async def close(self) -> None:
+        """Wait for the batches under way; give up taking back what may not even have been committed."""
+        await self._coalescer.close()
+        for task in set(self._undoing):
+            task.cancel()
+        await asyncio.gather(*self._undoing, return_exceptions=True)
 
-    async def _check_control(self, connection: Connection, call: Decided) -> None:
-        control = await connection.fetchrow(self._sql["share_control"], call.caller.tenant)
-        if control is None or control["revision"] != call.bundle.revision:
-            raise Rollback(Refusal(reason_code=ReasonCode.POLICY_STALE, detail="another revision is in force"))
+    async def _commit(self, tenant: str, writes: Sequence[Write]) -> Sequence[Write]:
+        batch = Batch(tenant, self._sql, self._ttl, writes)
+        try:
+            async with self._database.transaction() as connection:
+                await batch.run(connection)
+        except CommitUnknown:
+            # Nobody knows whether these are admitted. None of them is sent; what was committed is taken back.
+            for write in writes:
+                if isinstance(write, Admission) and write.found is None and write not in batch.postponed:
+                    task = asyncio.create_task(self._take_back(tenant, write))
+                    self._undoing.add(task)
+                    task.add_done_callback(self._undoing.discard)
+            raise
+        return batch.postponed
 
-    async def _take_claims(self, connection: Connection, call: Decided) -> None:
-        tenant = call.caller.tenant
-        claims: list[tuple[Literal["transport", "business"], str, bytes, float | None]] = []
-        if call.business_key is not None:
-            claims.append(("business", call.tool.name, call.business_key, None))
-        if call.transport_key is not None:
-            claims.append(("transport", call.principal.agent, call.transport_key, self._ttl))
-        for kind, scope, digest, ttl in claims:
-            holder = await connection.fetchval(
-                self._sql["take_claim"], tenant, kind, scope, digest, call.fingerprint, call.decision_id, ttl
-            )
-            if holder == call.decision_id:
+    async def _take_back(self, tenant: str, write: Admission) -> None:
+        result, draft = not_sent_draft(write.call, uuid4())
+        ending = Ending(
+            decision_id=write.call.decision_id,
+            fence=1,
+            from_states=frozenset({CallState.RUNNING, CallState.IN_DOUBT}),
+            is_sender=True,
+            state=CallState.OPEN,
+            status=result["status"],
+            reason_code=result["reason_code"],
+            result=result,
+            spend="nothing",
+            record=draft,
+        )
+        while True:
+            await asyncio.sleep(UNDO_PAUSE_S)
+            try:
+                await self.end(tenant, ending)
+            except LedgerUnavailable:
                 continue
-            row = await connection.fetchrow(self._sql["find_claim"], tenant, kind, scope, digest)
-            known = known_from_row(kind, row) if row else None
-            if known is not None and known.holds(call.fingerprint):
-                raise Rollback(known)
-            await connection.execute(self._sql["move_claim"], tenant, kind, scope, digest, call.decision_id, call.fingerprint)
+            return
 
-    async def _count_in_run(self, connection: Connection, call: Decided) -> None:
-        counted = await connection.fetchval(
-            self._sql["count_call_in_run"],
-            call.caller.tenant,
-            call.principal.agent,
-            call.run_id,
-            call.workflow_name,
-            call.principal.subject,
-        )
-        if counted is None:
-            raise Rollback(Refusal(reason_code=ReasonCode.RUN_MISMATCH))
-
-    async def _reserve(self, connection: Connection, call: Decided, charge: Charge) -> dict[str, Any]:
-        tenant = call.caller.tenant
-        row = None
-        if charge.amount <= charge.limit:  # the statement checks the limit only where the row stands already
-            row = await connection.fetchrow(
-                self._sql["reserve"], tenant, charge.name, charge.scope, charge.period, charge.amount, charge.limit
-            )
-        if row is None:
-            raise Rollback(_exhausted(charge))
-        await connection.execute(
-            self._sql["insert_reservation"],
-            tenant,
-            call.decision_id,
-            charge.name,
-            charge.scope,
-            charge.period,
-            charge.unit,
-            charge.amount,
-        )
-        return _budget_entry(charge.name, charge.unit, row) | {"held": charge.amount, "limit": charge.limit}
-
-    async def _book(self, connection: Connection, call: Normalized) -> list[dict[str, Any]]:
-        tenant = call.caller.tenant
-        entries: list[dict[str, Any]] = []
-        for held in await connection.fetch(self._sql["held_reservations"], tenant, call.decision_id):
-            spent = held["amount"] if _counts_as_spent(call, held["unit"]) else 0
-            row = await connection.fetchrow(
-                self._sql["book_budget"], tenant, held["name"], held["scope"], held["period"], held["amount"], spent
-            )
-            if row is None:
-                raise LookupError(f"budget row of reservation {held['name']} vanished")
-            state = "settled" if spent else "released"
-            await connection.execute(self._sql["end_reservation"], tenant, call.decision_id, held["name"], state, spent)
-            entries.append(_budget_entry(held["name"], held["unit"], row) | {"settled": spent})
-        return entries
-
-    async def _open_approval(self, connection: Connection, call: Informed, arguments: bytes) -> ApprovalRequest:
-        confirmation = call.scope.workflow.declaration.confirmation
-        if confirmation is None:
-            raise LookupError(f"workflow {call.workflow_name} names nobody who could agree")
-        tenant = call.caller.tenant
-        await connection.execute(self._sql["expire_approval"], tenant, call.effect_hash)
-        row = await connection.fetchrow(
-            self._sql["open_approval"],
-            tenant,
-            call.decision_id,  # the decision that first asked gives the approval its id
-            call.effect_hash,
-            call.decision_id,
-            call.principal.agent,
-            call.principal.subject,
-            call.run_id,
-            call.workflow_name,
-            call.tool.name,
-            call.tool.digest,
-            confirmation.rule,
-            confirmation.permission,
-            f"{call.tool.declaration.title} for {call.principal.subject}",
-            arguments,
-            confirmation.valid_for,
-        )
-        if row is None:
-            raise LookupError("an approval upsert answered no row")
-        return _approval_request(row)
-
-    def _charges(self, call: Decided) -> tuple[Charge, ...] | Refusal:
-        charges = charges_of(
-            call.bundle.budgets,
-            tool=call.tool,
-            costs=call.costs,
-            scopes={
-                "run": call.run_id,
-                "subject": call.principal.subject,
-                "agent": call.principal.agent,
-                "tenant": call.caller.tenant,
-                "workflow": call.workflow_name,
-                "tool": call.tool.name,
-            },
-            now=call.now,
-        )
-        if isinstance(charges, str):
-            return Refusal(reason_code=ReasonCode.BUDGET_UNIT_MISSING, detail=f"budget {charges}")
-        return charges
-
-    async def _would_admit(self, call: Decided, charges: tuple[Charge, ...]) -> Refusal | None:
+    async def _would_admit(self, call: Decided, charges: Sequence[Charge]) -> Refusal | None:
         async with self._database.connection() as connection:
             for charge in charges:
+                if charge.kind == "rate":
+                    continue  # a dry run takes nothing, so it cannot be too fast
                 row = await connection.fetchrow(self._sql["read_budget"], call.caller.tenant, charge.name, charge.scope, charge.period)
                 used = row["reserved"] + row["spent"] if row else 0
                 if used + charge.amount > charge.limit:
-                    return _exhausted(charge)
+                    return exhausted(charge)
         return None
 
 
-def _counts_as_spent(call: Normalized, unit: str) -> bool:
-    if unit == CALLS:
-        return call.delivered.phase is not Phase.NOT_SENT  # whatever reached the tool counts as a call
-    return call.outcome.state is CallState.SUCCEEDED
+def _charges(call: Decided) -> tuple[Charge, ...] | Refusal:
+    charges = charges_of(
+        call.bundle.budgets,
+        tool=call.tool,
+        costs=call.costs,
+        scopes={
+            "run": call.run_id,
+            "subject": call.principal.subject,
+            "agent": call.principal.agent,
+            "tenant": call.caller.tenant,
+            "workflow": call.workflow_name,
+            "tool": call.tool.name,
+        },
+        now=call.now,
+    )
+    if isinstance(charges, str):
+        return Refusal(reason_code=ReasonCode.BUDGET_UNIT_MISSING, detail=f"budget {charges}")
+    return charges
 
 
-def _exhausted(charge: Charge) -> Refusal:
-    code = ReasonCode.BUDGET_CALLS_EXHAUSTED if charge.unit == CALLS else ReasonCode.BUDGET_COST_EXHAUSTED
-    return Refusal(reason_code=code, detail=f"budget {charge.name}")
-
-
-def _budget_entry(name: str, unit: str, row: Row) -> dict[str, Any]:
-    return {"name": name, "unit": unit, "reserved": row["reserved"], "spent": row["spent"]}
-
-
-def _approval_request(row: Row) -> ApprovalRequest:
-    return ApprovalRequest(approval_id=str(row["approval_id"]), expires_at=row["expires_at"], summary=row["summary"])
+def _spend_of(call: Normalized) -> Spend:
+    state = call.outcome.state
+    if state is CallState.IN_DOUBT:
+        return "hold"
+    if state is CallState.SUCCEEDED:
+        return "all"
+    if call.delivered.phase is Phase.NOT_SENT or call.outcome.reason_code is ReasonCode.NO_EFFECT_PROVEN:
+        return "nothing"
+    # Whatever reached the tool counts as a call. A refusal of the tool costs no money; an answer that was lost may have.
+    return "calls" if state is CallState.FAILED else "all"
 
 
 def _uuid_or_none(text: str | None) -> UUID | None:

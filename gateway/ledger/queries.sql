@@ -1,4 +1,5 @@
 -- Every statement of the ledger, each named and described. `gateway.ledger.database` reads this file.
+-- Statements on many rows take arrays and lock in the order of their keys: one lock order for all writers.
 
 -- name: read_installation
 -- Whether the database was made by --dev; no row on a fresh one.
@@ -9,11 +10,11 @@ SELECT is_dev FROM installation;
 INSERT INTO installation (is_dev) VALUES ($1) ON CONFLICT DO NOTHING;
 
 -- name: lock_control
--- The revision in force, locked against activation until this transaction ends.
+-- The revision in force, locked against everybody until this transaction ends.
 SELECT revision, epoch, digest_key FROM controls WHERE tenant = $1 FOR UPDATE;
 
 -- name: share_control
--- The revision in force; an activation waits for us, other admissions do not.
+-- The revision in force; an activation waits for us, other batches do not.
 SELECT revision, epoch FROM controls WHERE tenant = $1 FOR SHARE;
 
 -- name: insert_control
@@ -28,97 +29,207 @@ UPDATE controls SET revision = $2, epoch = epoch + 1 WHERE tenant = $1 RETURNING
 -- A tenant's log starts at size 0.
 INSERT INTO log_heads (tenant, size) VALUES ($1, 0) ON CONFLICT (tenant) DO NOTHING;
 
+-- name: insert_revision
+-- Keep the files of a revision for as long as calls may have to be resolved with them.
+INSERT INTO revisions (tenant, revision, files) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
+
+-- name: get_revision
+-- The files of a revision.
+SELECT files FROM revisions WHERE tenant = $1 AND revision = $2;
+
 -- name: find_claim
 -- The call that holds a claim, whatever its state; state is null where the claim's call was never admitted.
 SELECT claims.decision_id, claims.fingerprint, coalesce(claims.expires_at <= clock_timestamp(), false) AS is_expired,
-       calls.state, calls.agent, calls.subject, calls.tool, calls.answer
+       calls.state, calls.agent, calls.subject, calls.tool, calls.told, calls.result
 FROM claims LEFT JOIN calls USING (tenant, decision_id)
 WHERE claims.tenant = $1 AND claims.kind = $2 AND claims.scope = $3 AND claims.digest = $4;
 
--- name: take_claim
--- Take a free claim, or lock the one that stands: the row comes back either way, ours if it names our decision.
+-- name: take_claims
+-- Take free claims and lock the ones that stand, in key order: every row comes back with whoever holds it.
 INSERT INTO claims AS held (tenant, kind, scope, digest, fingerprint, decision_id, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + $7::float8 * interval '1 second')
+SELECT $1, kind, scope, digest, fingerprint, decision_id, clock_timestamp() + ttl_s * interval '1 second'
+FROM unnest($2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::uuid[], $7::float8[]) AS wanted (kind, scope, digest, fingerprint, decision_id, ttl_s)
+ORDER BY kind, scope, digest
 ON CONFLICT (tenant, kind, scope, digest) DO UPDATE SET tenant = held.tenant
-RETURNING decision_id;
+RETURNING kind, scope, digest, decision_id;
 
--- name: move_claim
--- Give a claim whose holder no longer needs it to another decision. A transport key keeps its first expiry.
-UPDATE claims SET decision_id = $5, fingerprint = $6, expires_at = CASE kind WHEN 'transport' THEN expires_at END
-WHERE tenant = $1 AND kind = $2 AND scope = $3 AND digest = $4;
+-- name: find_holders
+-- The calls behind standing claims, as find_claim tells them.
+SELECT claims.kind, claims.scope, claims.digest,
+       claims.decision_id, claims.fingerprint, coalesce(claims.expires_at <= clock_timestamp(), false) AS is_expired,
+       calls.state, calls.agent, calls.subject, calls.tool, calls.told, calls.result
+FROM unnest($2::text[], $3::text[], $4::bytea[]) AS wanted (kind, scope, digest)
+JOIN claims ON claims.tenant = $1 AND claims.kind = wanted.kind AND claims.scope = wanted.scope AND claims.digest = wanted.digest
+LEFT JOIN calls ON calls.tenant = claims.tenant AND calls.decision_id = claims.decision_id;
 
--- name: bind_transport_key
--- A refused call keeps its key bound to its input; an older binding stands.
+-- name: move_claims
+-- Give claims whose holders no longer need them to other decisions. A transport key keeps its first expiry.
+UPDATE claims SET decision_id = moved.decision_id, fingerprint = moved.fingerprint,
+                  expires_at = CASE claims.kind WHEN 'transport' THEN claims.expires_at END
+FROM unnest($2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::uuid[]) AS moved (kind, scope, digest, fingerprint, decision_id)
+WHERE claims.tenant = $1 AND claims.kind = moved.kind AND claims.scope = moved.scope AND claims.digest = moved.digest;
+
+-- name: bind_transport_keys
+-- Refused calls keep their keys bound to their input; older bindings stand.
 INSERT INTO claims (tenant, kind, scope, digest, fingerprint, decision_id, expires_at)
-VALUES ($1, 'transport', $2, $3, $4, $5, clock_timestamp() + $6::float8 * interval '1 second')
+SELECT $1, 'transport', scope, digest, fingerprint, decision_id, clock_timestamp() + $6::float8 * interval '1 second'
+FROM unnest($2::text[], $3::bytea[], $4::bytea[], $5::uuid[]) AS bound (scope, digest, fingerprint, decision_id)
+ORDER BY scope, digest
 ON CONFLICT (tenant, kind, scope, digest) DO NOTHING;
 
--- name: end_business_claim
+-- name: end_business_claims
 -- A business key holds for its window after its call succeeded.
-UPDATE claims SET expires_at = clock_timestamp() + $5::float8 * interval '1 second'
-WHERE tenant = $1 AND kind = 'business' AND scope = $2 AND digest = $3 AND decision_id = $4;
+UPDATE claims SET expires_at = clock_timestamp() + calls.window_s * interval '1 second'
+FROM calls
+WHERE calls.tenant = $1 AND calls.decision_id = ANY ($2::uuid[])
+  AND claims.tenant = calls.tenant AND claims.kind = 'business' AND claims.scope = calls.tool AND claims.digest = calls.business_key
+  AND claims.decision_id = calls.decision_id;
 
--- name: count_call_in_run
--- Open the run with its first call or count one more; no row where the run belongs to another workflow or subject.
-INSERT INTO runs (tenant, agent, run_id, workflow, subject, calls, failures) VALUES ($1, $2, $3, $4, $5, 1, 0)
-ON CONFLICT (tenant, agent, run_id) DO UPDATE SET calls = runs.calls + 1
-WHERE runs.workflow = excluded.workflow AND runs.subject = excluded.subject
-RETURNING calls;
+-- name: lock_runs
+-- Open runs that are new and lock all, in key order.
+INSERT INTO runs AS standing (tenant, agent, run_id, workflow, subject, calls, failures)
+SELECT $1, agent, run_id, workflow, subject, 0, 0
+FROM unnest($2::text[], $3::text[], $4::text[], $5::text[]) AS wanted (agent, run_id, workflow, subject)
+ORDER BY agent, run_id
+ON CONFLICT (tenant, agent, run_id) DO UPDATE SET tenant = standing.tenant
+RETURNING agent, run_id, workflow, subject, calls, failures;
 
--- name: count_failure_in_run
--- One more failed call of the run.
-UPDATE runs SET failures = failures + 1 WHERE tenant = $1 AND agent = $2 AND run_id = $3;
+-- name: write_runs
+-- The counts of locked runs.
+UPDATE runs SET calls = counted.calls, failures = counted.failures
+FROM unnest($2::text[], $3::text[], $4::integer[], $5::integer[]) AS counted (agent, run_id, calls, failures)
+WHERE runs.tenant = $1 AND runs.agent = counted.agent AND runs.run_id = counted.run_id;
 
--- name: reserve
--- Hold an amount of a budget; no row where the limit ($6) leaves no room. The caller checked that the amount alone fits.
-INSERT INTO budgets (tenant, name, scope, period, reserved, spent) VALUES ($1, $2, $3, $4, $5, 0)
-ON CONFLICT (tenant, name, scope, period) DO UPDATE SET reserved = budgets.reserved + excluded.reserved
-WHERE budgets.reserved + budgets.spent + excluded.reserved <= $6
-RETURNING reserved, spent;
+-- name: lock_subject_tools
+-- The versions of (subject, tool), locked in key order.
+INSERT INTO subject_tools AS standing (tenant, subject, tool, version)
+SELECT $1, subject, tool, 0 FROM unnest($2::text[], $3::text[]) AS wanted (subject, tool)
+ORDER BY subject, tool
+ON CONFLICT (tenant, subject, tool) DO UPDATE SET tenant = standing.tenant
+RETURNING subject, tool, version;
+
+-- name: write_subject_tools
+-- The versions of locked (subject, tool).
+UPDATE subject_tools SET version = raised.version
+FROM unnest($2::text[], $3::text[], $4::bigint[]) AS raised (subject, tool, version)
+WHERE subject_tools.tenant = $1 AND subject_tools.subject = raised.subject AND subject_tools.tool = raised.tool;
+
+-- name: lock_budgets
+-- What budgets have reserved and spent, locked in key order.
+INSERT INTO budgets AS standing (tenant, name, scope, period, reserved, spent)
+SELECT $1, name, scope, period, 0, 0 FROM unnest($2::text[], $3::text[], $4::text[]) AS wanted (name, scope, period)
+ORDER BY name, scope, period
+ON CONFLICT (tenant, name, scope, period) DO UPDATE SET tenant = standing.tenant
+RETURNING name, scope, period, reserved, spent;
+
+-- name: write_budgets
+-- The amounts of locked budgets.
+UPDATE budgets SET reserved = booked.reserved, spent = booked.spent
+FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[]) AS booked (name, scope, period, reserved, spent)
+WHERE budgets.tenant = $1 AND budgets.name = booked.name AND budgets.scope = booked.scope AND budgets.period = booked.period;
+
+-- name: lock_rates
+-- The arrival times of rates and now, in microseconds of database time, locked in key order.
+INSERT INTO rates AS standing (tenant, name, scope, arrival_us)
+SELECT $1, name, scope, 0 FROM unnest($2::text[], $3::text[]) AS wanted (name, scope)
+ORDER BY name, scope
+ON CONFLICT (tenant, name, scope) DO UPDATE SET tenant = standing.tenant
+RETURNING name, scope, arrival_us, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us;
+
+-- name: write_rates
+-- The arrival times of locked rates.
+UPDATE rates SET arrival_us = moved.arrival_us
+FROM unnest($2::text[], $3::text[], $4::bigint[]) AS moved (name, scope, arrival_us)
+WHERE rates.tenant = $1 AND rates.name = moved.name AND rates.scope = moved.scope;
 
 -- name: read_budget
 -- What a budget has reserved and spent, for dry runs.
 SELECT reserved, spent FROM budgets WHERE tenant = $1 AND name = $2 AND scope = $3 AND period = $4;
 
--- name: insert_reservation
--- The hold itself, owned by the call.
-INSERT INTO reservations (tenant, decision_id, name, scope, period, unit, amount, state) VALUES ($1, $2, $3, $4, $5, $6, $7, 'held');
+-- name: insert_calls
+-- Admitted calls, running from now on under their leases.
+INSERT INTO calls (tenant, decision_id, agent, subject, run_id, workflow, tool, fingerprint, state, admitted_at,
+                   told, risk, replay, lease_s, lease_until, invocation, business_key, window_s)
+SELECT $1, decision_id, agent, subject, run_id, workflow, tool, fingerprint, 'running', clock_timestamp(),
+       told, risk, replay, lease_s, clock_timestamp() + lease_s * interval '1 second', invocation, business_key, window_s
+FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bytea[], $9::bytea[], $10::text[], $11::text[],
+            $12::float8[], $13::bytea[], $14::bytea[], $15::float8[])
+     AS admitted (decision_id, agent, subject, run_id, workflow, tool, fingerprint, told, risk, replay, lease_s, invocation, business_key, window_s);
+
+-- name: insert_reservations
+-- What admitted calls hold.
+INSERT INTO reservations (tenant, decision_id, name, scope, period, unit, amount, state)
+SELECT $1, decision_id, name, scope, period, unit, amount, 'held'
+FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[]) AS held (decision_id, name, scope, period, unit, amount);
+
+-- name: lock_calls
+-- Calls that are about to end, locked in key order.
+SELECT decision_id, state, fence, is_resolving, agent, run_id, business_key IS NOT NULL AS has_window FROM calls
+WHERE tenant = $1 AND decision_id = ANY ($2::uuid[]) ORDER BY decision_id FOR UPDATE;
+
+-- name: end_calls
+-- The ends of locked calls. A doubt stays due; whatever is over gives up what a resolver would have needed.
+UPDATE calls SET state = ended.state, status = ended.status, reason_code = ended.reason_code, result = ended.result,
+                 attempts = ended.attempts, is_resolving = false, finished_at = clock_timestamp(),
+                 due_at = CASE WHEN ended.state = 'in_doubt' AND calls.replay <> 'never' THEN clock_timestamp() END,
+                 invocation = CASE WHEN ended.state = 'in_doubt' THEN calls.invocation END
+FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::integer[]) AS ended (decision_id, state, status, reason_code, result, attempts)
+WHERE calls.tenant = $1 AND calls.decision_id = ended.decision_id;
 
 -- name: held_reservations
--- The holds of a call, in lock order.
-SELECT name, scope, period, unit, amount FROM reservations
-WHERE tenant = $1 AND decision_id = $2 AND state = 'held' ORDER BY name, scope, period;
+-- The holds of calls.
+SELECT decision_id, name, scope, period, unit, amount FROM reservations
+WHERE tenant = $1 AND decision_id = ANY ($2::uuid[]) AND state = 'held';
 
--- name: book_budget
--- Turn a hold into spending: $5 leaves reserved, $6 enters spent. Returns what the budget holds now.
-UPDATE budgets SET reserved = reserved - $5, spent = spent + $6
-WHERE tenant = $1 AND name = $2 AND scope = $3 AND period = $4
-RETURNING reserved, spent;
-
--- name: end_reservation
+-- name: end_reservations
 -- A hold ends exactly once.
-UPDATE reservations SET state = $4, settled = $5 WHERE tenant = $1 AND decision_id = $2 AND name = $3 AND state = 'held';
-
--- name: insert_call
--- An admitted call, running from now on.
-INSERT INTO calls (tenant, decision_id, agent, subject, run_id, workflow, tool, fingerprint, state, admitted_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'running', clock_timestamp());
-
--- name: end_call
--- A running call ends; no row where it is not running any more.
-UPDATE calls SET state = $3, status = $4, reason_code = $5, answer = $6, finished_at = clock_timestamp()
-WHERE tenant = $1 AND decision_id = $2 AND state = 'running'
-RETURNING decision_id;
+UPDATE reservations SET state = ended.state, settled = ended.settled
+FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[]) AS ended (decision_id, name, state, settled)
+WHERE reservations.tenant = $1 AND reservations.decision_id = ended.decision_id AND reservations.name = ended.name AND reservations.state = 'held';
 
 -- name: get_call
 -- An admitted call as it stands.
-SELECT state, answer FROM calls WHERE tenant = $1 AND decision_id = $2;
+SELECT state, told, result FROM calls WHERE tenant = $1 AND decision_id = $2;
+
+-- name: expired_calls
+-- Running calls whose lease is over: also one lease after the database came back, since nobody could end them meanwhile.
+SELECT decision_id, risk, fence FROM calls
+WHERE tenant = $1 AND state = 'running' AND lease_until < clock_timestamp()
+  AND pg_postmaster_start_time() + lease_s * interval '1 second' < clock_timestamp()
+ORDER BY lease_until LIMIT $2;
+
+-- name: take_doubts
+-- Doubts that are due, taken over under a new fence; nobody else looks at them for the given seconds.
+UPDATE calls SET fence = fence + 1, is_resolving = true, attempts = attempts + 1,
+                 due_at = clock_timestamp() + (lease_s + $3::float8) * interval '1 second'
+WHERE (tenant, decision_id) IN (
+    SELECT tenant, decision_id FROM calls WHERE tenant = $1 AND state = 'in_doubt' AND due_at <= clock_timestamp()
+    ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+RETURNING decision_id, fence, attempts, replay, invocation, admitted_at, lease_until,
+          extract(epoch FROM clock_timestamp() - admitted_at)::float8 AS age_s, agent, subject, run_id, tool;
+
+-- name: postpone_doubt
+-- A resolver that learned nothing gives the doubt back; null leaves it to a person.
+UPDATE calls SET due_at = clock_timestamp() + $4::float8 * interval '1 second', is_resolving = false
+WHERE tenant = $1 AND decision_id = $2 AND fence = $3 AND state = 'in_doubt';
+
+-- name: list_calls
+-- Calls in a state, oldest first.
+SELECT decision_id, state, status, reason_code, agent, subject, run_id, workflow, tool, replay, admitted_at, lease_until, finished_at, attempts
+FROM calls WHERE tenant = $1 AND state = $2 AND ($3::uuid IS NULL OR decision_id > $3) ORDER BY decision_id LIMIT $4;
+
+-- name: list_budgets
+-- Budgets that were ever drawn on.
+SELECT name, scope, period, reserved, spent FROM budgets
+WHERE tenant = $1 AND ($2::text IS NULL OR (name, scope, period) > ($2, $3::text, $4::text)) ORDER BY name, scope, period LIMIT $5;
 
 -- name: read_facts
--- One snapshot: the run, its last 20 calls, calls of the last 24 hours that may have had an effect, the approval.
+-- One snapshot: the calls behind both identities, the run, its last 20 calls, calls of the last 24 hours that may have had
+-- an effect, failures of the same input in this run, the approval, and the version of all that.
 SELECT
     (SELECT jsonb_build_object('workflow', workflow, 'subject', subject, 'calls', calls, 'failures', failures)
      FROM runs WHERE tenant = $1 AND agent = $2 AND run_id = $3) AS run,
+    (SELECT version FROM subject_tools WHERE tenant = $1 AND subject = $4 AND tool = $5) AS version,
     (SELECT jsonb_agg(jsonb_build_object('tool', tool, 'state', state, 'status', status, 'reason_code', reason_code, 'at', admitted_at)
                       ORDER BY decision_id)
      FROM (SELECT * FROM calls WHERE tenant = $1 AND agent = $2 AND run_id = $3 ORDER BY decision_id DESC LIMIT 20) AS past) AS history,
@@ -134,15 +245,23 @@ SELECT
      FROM (SELECT * FROM calls WHERE tenant = $1 AND subject = $4 AND tool = $5 AND fingerprint = $6
            AND admitted_at > clock_timestamp() - interval '24 hours'
            AND state IN ('running', 'pending_client', 'in_doubt', 'succeeded') ORDER BY admitted_at DESC LIMIT 1000) AS recent) AS same_call,
+    (SELECT count(*) FROM calls WHERE tenant = $1 AND agent = $2 AND run_id = $3 AND fingerprint = $6
+     AND (state = 'failed' OR reason_code IN ('EXECUTION_TEMPORARY', 'EXECUTION_TIMEOUT'))) AS input_failures,
     (SELECT jsonb_build_object('approval_id', approval_id, 'state', state, 'effect_hash', encode(effect_hash, 'hex'), 'rule', rule,
                                'summary', summary, 'expires_at', expires_at, 'is_expired', expires_at <= clock_timestamp())
      FROM approvals WHERE tenant = $1 AND approval_id = $7 AND agent = $2) AS approval,
     (SELECT jsonb_build_object('decision_id', claims.decision_id, 'fingerprint', encode(claims.fingerprint, 'hex'),
                                'is_expired', coalesce(claims.expires_at <= clock_timestamp(), false),
                                'state', calls.state, 'agent', calls.agent, 'subject', calls.subject, 'tool', calls.tool,
-                               'answer', encode(calls.answer, 'base64'))
+                               'told', encode(calls.told, 'base64'), 'result', encode(calls.result, 'base64'))
      FROM claims JOIN calls USING (tenant, decision_id)
-     WHERE claims.tenant = $1 AND claims.kind = 'business' AND claims.scope = $5 AND claims.digest = $8) AS business;
+     WHERE claims.tenant = $1 AND claims.kind = 'business' AND claims.scope = $5 AND claims.digest = $8) AS business,
+    (SELECT jsonb_build_object('decision_id', claims.decision_id, 'fingerprint', encode(claims.fingerprint, 'hex'),
+                               'is_expired', coalesce(claims.expires_at <= clock_timestamp(), false),
+                               'state', calls.state, 'agent', calls.agent, 'subject', calls.subject, 'tool', calls.tool,
+                               'told', encode(calls.told, 'base64'), 'result', encode(calls.result, 'base64'))
+     FROM claims LEFT JOIN calls USING (tenant, decision_id)
+     WHERE claims.tenant = $1 AND claims.kind = 'transport' AND claims.scope = $2 AND claims.digest = $9) AS transport;
 
 -- name: expire_approval
 -- A pending approval of this call that ran out no longer stands in the way of a new one.
@@ -162,25 +281,29 @@ RETURNING approval_id, expires_at, summary;
 SELECT approval_id, expires_at, summary FROM approvals WHERE tenant = $1 AND approval_id = $2;
 
 -- name: extend_log
--- The next position of the tenant's log and its time; the last lock of every transaction.
-UPDATE log_heads SET size = size + 1 WHERE tenant = $1 RETURNING size - 1 AS position, clock_timestamp() AS at;
+-- The next $2 positions of the tenant's log and their time; the last lock of every transaction.
+UPDATE log_heads SET size = size + $2 WHERE tenant = $1 RETURNING size - $2 AS position, clock_timestamp() AS at;
 
--- name: insert_record
--- A record with its exact bytes.
+-- name: insert_records
+-- Records with their exact bytes.
 INSERT INTO records (tenant, decision_id, position, kind, at, about, agent, subject, run_id, workflow, tool, effect, reason_code, status, body, leaf)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
+SELECT $1, * FROM unnest($2::uuid[], $3::bigint[], $4::text[], $5::timestamptz[], $6::uuid[], $7::text[], $8::text[], $9::text[], $10::text[],
+                         $11::text[], $12::text[], $13::text[], $14::text[], $15::bytea[], $16::bytea[]);
 
--- name: insert_payload
--- What is kept beside a record, already redacted.
-INSERT INTO payloads (tenant, decision_id, kind, body) VALUES ($1, $2, $3, $4);
+-- name: insert_payloads
+-- What is kept beside records, already redacted.
+INSERT INTO payloads (tenant, decision_id, kind, body) SELECT $1, * FROM unnest($2::uuid[], $3::text[], $4::bytea[]);
 
 -- name: get_record
 -- One record of this tenant.
 SELECT body FROM records WHERE tenant = $1 AND decision_id = $2;
 
+-- name: get_records
+-- Records of this tenant by id.
+SELECT decision_id, body FROM records WHERE tenant = $1 AND decision_id = ANY ($2::uuid[]);
 -- name: linked_records
--- What belongs to a decision: outcomes and replays, oldest first.
-SELECT body FROM records WHERE tenant = $1 AND about = $2 ORDER BY position LIMIT 100;
+-- What belongs to a decision: what came of it, then at most 100 of the times it was answered again.
+SELECT body FROM records WHERE tenant = $1 AND about = $2 ORDER BY kind = 'replay', position LIMIT 100;
 
 -- name: get_payloads
 -- Redacted payloads of a decision and of what is linked to it.

@@ -1,6 +1,7 @@
 """Checks authors' Rego and data before they may decide: what compiles nowhere, means something else in the other engine, or never fires."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -12,6 +13,7 @@ from gateway.policy import worker
 from gateway.policy.checks.calls import check_call, regex_patterns
 from gateway.policy.checks.graph import RuleGraph, check_data
 from gateway.policy.checks.inputs import InputPaths, check_inputs
+from gateway.policy.checks.names import DeclaredNames, check_names
 from gateway.policy.checks.nesting import check_nesting
 from gateway.policy.checks.rules import check_imports, check_package, check_rules
 from gateway.policy.checks.syntax import Module, syntax_error
@@ -23,11 +25,17 @@ from gateway.policy.sandbox import Sandbox, SandboxError
 
 
 def analyse(
-    modules: Mapping[str, str], data: Mapping[str, Any], *, argument_names: frozenset[str], own_codes: Mapping[str, Effect]
+    modules: Mapping[str, str],
+    data: Mapping[str, Any],
+    *,
+    argument_names: frozenset[str],
+    own_codes: Mapping[str, Effect],
+    declared: DeclaredNames,
 ) -> list[Finding]:
     """All findings on a bundle's Rego modules (file name -> source, tests included) and its merged data document, sorted.
 
     `argument_names`: the first-level argument names of all tools. `own_codes`: the bundle's reason codes with their effects.
+    `declared`: the names that rules may compare with.
     Sources are untrusted: they are parsed in a worker process. Blocks for some 50 ms; inside an event loop use a thread.
     """
     findings = set(check_data(data))
@@ -35,7 +43,7 @@ def analyse(
         return sorted(findings | too_deep)  # No parser may see these.
     try:
         with Sandbox() as sandbox:
-            findings |= set(_check(sandbox, modules, data, argument_names, own_codes))
+            findings |= set(_check(sandbox, modules, data, _Bundle(argument_names, own_codes, declared)))
     except (SandboxError, RecursionError) as fault:
         findings.add(
             _whole(
@@ -47,9 +55,16 @@ def analyse(
     return sorted(findings)
 
 
-def _check(
-    sandbox: Sandbox, sources: Mapping[str, str], data: Mapping[str, Any], argument_names: frozenset[str], own_codes: Mapping[str, Effect]
-) -> Iterator[Finding]:
+@dataclass(frozen=True)
+class _Bundle:
+    """What the files beside the Rego declare."""
+
+    argument_names: frozenset[str]
+    own_codes: Mapping[str, Effect]
+    declared: DeclaredNames
+
+
+def _check(sandbox: Sandbox, sources: Mapping[str, str], data: Mapping[str, Any], bundle: _Bundle) -> Iterator[Finding]:
     modules: list[Module] = []
     broken: list[Finding] = []
     for parsed in sandbox.parse(sources):
@@ -61,30 +76,25 @@ def _check(
     if broken:  # Names of the missing modules would all look unknown.
         yield from broken
         return
-    found = list(_check_modules(modules, sources, data, argument_names, own_codes))
+    found = list(_check_modules(modules, sources, data, bundle))
     uses = [use for module in modules for use in uses_of(module)]
     found += _try_patterns(sandbox, uses)
     yield from found
-    if not found:
+    if not any(finding.severity == "error" for finding in found):
         yield from _try_decision(sandbox, sources, data)
 
 
-def _check_modules(
-    modules: list[Module],
-    sources: Mapping[str, str],
-    data: Mapping[str, Any],
-    argument_names: frozenset[str],
-    own_codes: Mapping[str, Effect],
-) -> Iterator[Finding]:
-    paths = InputPaths(argument_names)
+def _check_modules(modules: list[Module], sources: Mapping[str, str], data: Mapping[str, Any], bundle: _Bundle) -> Iterator[Finding]:
+    paths = InputPaths(bundle.argument_names)
     graph = RuleGraph(modules, data)
     for module in modules:
         yield from check_package(module, sources[module.file])
         yield from check_imports(module)
-        yield from check_rules(module, own_codes)
+        yield from check_rules(module, bundle.own_codes)
         yield from check_variables(module)
         for use in uses_of(module):
             yield from check_inputs(use, paths)
+            yield from check_names(use, bundle.declared)
             yield from check_call(use, graph.functions)
             yield from graph.check_use(use)
     yield from graph.check_cycles()

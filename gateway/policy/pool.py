@@ -16,6 +16,7 @@ from gateway.policy.process import Evaluation, WorkerProcess, load
 
 _RESPAWN_PAUSE_S = (0.0, 0.1, 0.5, 2.0)
 """Pauses before the first, second … attempt to replace a worker; the last one for all later attempts."""
+_PROOFS = 3
 
 
 class WorkerPool:
@@ -83,14 +84,24 @@ class WorkerPool:
         self._starting.add(process)
         try:
             await load(process, self._loading)
-            canary = Evaluation(worker.DECIDE, CANARY, self._evaluation_s)
-            process.send(canary)
-            read_answer_frame(*await canary.answer)
+            await self._prove(process)
         except BaseException:
             self._starting.discard(process)
             await process.end()
             raise
         return process
+
+    async def _prove(self, process: WorkerProcess) -> None:
+        """A canary decision within a call's limit, best of three: a busy machine is no fault of the policies."""
+        clock = asyncio.get_running_loop().time
+        for _ in range(_PROOFS):
+            canary = Evaluation(worker.PROVE, CANARY, worker.PROVE_S)
+            began = clock()
+            process.send(canary)
+            read_answer_frame(*await canary.answer)
+            if clock() - began <= self._evaluation_s:
+                return
+        raise PolicyFault(ReasonCode.POLICY_TIMEOUT, f"the evaluation exceeded its limit of {self._evaluation_s * 1000:.0f} ms")
 
     def _enlist(self, process: WorkerProcess) -> None:
         self._starting.discard(process)

@@ -22,6 +22,8 @@ LOAD = b"L"
 """JSON {modules: {file: source}, data: {…}, evaluation_s}. Answer: RESULT with an empty body."""
 DECIDE = b"D"
 """The input document (JSON). Answer: RESULT with ``data.gateway.decision``."""
+PROVE = b"V"
+"""As DECIDE, with `PROVE_S`: whoever loads a revision measures it."""
 EVALUATE = b"E"
 """A rule's path, without input. Answer: RESULT with its value."""
 QUERY = b"Q"
@@ -39,9 +41,12 @@ ANSWER_LIMIT = 256 * 1024
 """Bytes of one decision; more is an error."""
 LOAD_S = 10.0
 """Seconds for loading or parsing."""
+PROVE_S = 2.0
+"""Seconds for a proof; more than a call gets, since a machine may be busy just then."""
 POISONED = 70
 """Exit status after a panic: that engine's later answers cannot be trusted."""
 
+_LIMITS_S = {LOAD: LOAD_S, PARSE: LOAD_S, PROVE: PROVE_S}
 _REQUESTS, _ANSWERS = 0, 1
 _HEAD = struct.Struct(">IB")
 
@@ -94,7 +99,7 @@ class _Rego:
         self._evaluation_s: float = 0.25
 
     def answer(self, kind: bytes, body: bytes) -> tuple[bytes, bytes]:
-        seconds = LOAD_S if kind in (LOAD, PARSE) else self._evaluation_s
+        seconds = _LIMITS_S.get(kind, self._evaluation_s)
         signal.setitimer(signal.ITIMER_REAL, seconds)  # SIGALRM's default action ends the process: nothing else can.
         try:
             return self._perform(kind, body)
@@ -104,7 +109,7 @@ class _Rego:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _perform(self, kind: bytes, body: bytes) -> tuple[bytes, bytes]:
-        if kind == DECIDE:
+        if kind in (DECIDE, PROVE):
             engine = self._base.clone()
             engine.set_input_json(body.decode())
             try:

@@ -32,6 +32,6 @@ class Authenticate:
     def __call__(self, authorization: str | None) -> Caller | None:
         """The caller of an ``Authorization: Bearer …`` header, or None where it opens nothing."""
         scheme, _, secret = (authorization or "").partition(" ")
-        if scheme.lower() != "bearer" or not secret:
+        if scheme.lower() != "bearer" or not secret.strip():
             return None
         return self._callers.get(hashlib.sha256(secret.strip().encode("utf-8", "surrogateescape")).digest())

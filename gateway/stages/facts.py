@@ -10,6 +10,9 @@ from gateway.domain.ports import Ledger
 from gateway.domain.reasons import ReasonCode
 from gateway.domain.references import Sources
 
+LOOP_FAILURES = 3
+"""Executed failures of equal input in one run, after which the input is not tried again."""
+
 
 class ReadFacts:
     """Gathers what policy may know, and answers a call whose business identity is already taken."""
@@ -28,13 +31,15 @@ class ReadFacts:
         if isinstance(declared.idempotency, BusinessKey):
             key = business_key(declared.idempotency, _sources(call))
         facts: Facts | KnownCall | Refusal = Facts()
-        if declared.facts == "all" or key is not None or call.call.approval_id is not None:
+        if declared.facts == "all" or key is not None or call.transport_key is not None or call.call.approval_id is not None:
             facts = await self._ledger.read_facts(call, key)
         if isinstance(facts, Refusal):
             return facts
         if isinstance(facts, KnownCall):
             refusal = judge_known(facts, agent=call.principal.agent, subject=call.principal.subject, fingerprint=call.fingerprint)
             return refusal or Replay(known=facts, is_permitted=has_permissions(call.tool, call.principal))
+        if facts.input_failures >= LOOP_FAILURES:
+            return Refusal(reason_code=ReasonCode.LOOP_DETECTED, detail=f"{facts.input_failures} failures of this input")
         return Informed.after(
             call,
             facts=facts if declared.facts == "all" else Facts(approval=facts.approval),

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from uuid import UUID
 
-from gateway.domain.answers import ended
+from gateway.domain.answers import allowed, outcome_result
 from gateway.domain.call import Normalized, Settled
 from gateway.domain.decision import LedgerUnavailable
 from gateway.domain.drafts import outcome_draft
@@ -25,14 +25,14 @@ class Settle:
 
     async def __call__(self, call: Normalized) -> Settled:
         """Commit, again and again while the ledger is away; a second commit of the same settlement does nothing."""
-        answer = ended(call)
-        draft = outcome_draft(call, self._new_id(), answer["result"]["status"])
+        result = outcome_result(call.bundle, call.outcome)
+        draft = outcome_draft(call, self._new_id(), result["status"])
         pause = FIRST_PAUSE_S
         while True:
             try:
-                await self._ledger.settle(call, draft, answer)
+                await self._ledger.settle(call, draft, result)
             except LedgerUnavailable:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE_S)
             else:
-                return Settled.after(call, answer=answer)
+                return Settled.after(call, answer=allowed(call, result))

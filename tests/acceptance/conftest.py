@@ -18,6 +18,7 @@ import yaml
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from gateway.api.server import make_runner
 from gateway.app import DevMode, open_gateway
 from gateway.sample.travel import create_app as create_travel
 from gateway.settings import Settings
@@ -143,7 +144,7 @@ async def running_gateway(bundle: Path, settings: dict[str, Any], travel: Travel
         running = await stack.enter_async_context(
             open_gateway(Settings.model_validate(settings), bundle_dir=bundle, dev=DevMode(travel_api=travel.url))
         )
-        runner = web.AppRunner(running.app, access_log=None, shutdown_timeout=1)
+        runner = make_runner(running.app, patience_s=1)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -22,6 +22,14 @@ include-path-regex = "^/v1/decisions"
 headers = { Authorization = "Bearer dev-auditor-key" }
 
 [[operations]]
+include-path-regex = "^/v1/budgets|/resolve$"
+headers = { Authorization = "Bearer dev-operator-key" }
+
+[[operations]]
+include-name = "GET /v1/calls"
+headers = { Authorization = "Bearer dev-operator-key" }
+
+[[operations]]
 include-path = "/v1/evaluations"
 headers = { Authorization = "Bearer dev-author-key" }
 """

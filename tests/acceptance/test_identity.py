@@ -111,22 +111,22 @@ async def test_tells_the_status_without_data_once_the_permission_is_gone(
 
 async def test_tries_a_refused_call_again_under_its_key(gateway: Gateway):
     key = new_key()
-    await gateway.fault("GET", "/hotels", "error_500")
+    for _ in range(3):  # as often as a read is tried within its time
+        await gateway.fault("GET", "/hotels", "error_500")
     first = await gateway.call("search_hotels", PARIS, idempotency_key=key)
     assert first["result"]["status"] == "temporary_error"
     again = await gateway.call("search_hotels", PARIS, idempotency_key=key)
     assert (again["result"]["status"], again["replayed"]) == ("ok", False)
 
 
-async def test_answers_a_running_call_with_in_progress(open_with: OpenGateway, copied_bundle: Path, add_tool: Callable[..., None]):
+async def test_joins_a_call_that_is_still_running(open_with: OpenGateway, copied_bundle: Path, add_tool: Callable[..., None]):
     add_tool("slow_note", "wait_a_moment")
     gateway = await open_with(copied_bundle, **MODULES)
     key = new_key()
     first = asyncio.create_task(gateway.call("slow_note", {}, idempotency_key=key))
     await asyncio.sleep(0.15)
     second = await gateway.call("slow_note", {}, idempotency_key=key)
-    assert (second["result"]["status"], second["result"]["reason_code"], second["replayed"]) == ("in_progress", "IN_PROGRESS", True)
-    assert (await first)["result"]["status"] == "ok"
+    assert second == await first | {"replayed": True}
     assert len(functions.ARRIVALS) == 1
 
 

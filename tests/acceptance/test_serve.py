@@ -67,7 +67,7 @@ async def test_says_what_is_missing_without_dev(travel_bundle: Path, data_dir: P
     config.write_text("keys:\n  - {secret: {env: NO_SUCH_KEY}, roles: [agent], agent: travel-assistant}\n")
     async with serving("--bundle", str(travel_bundle), "--port", "0", "--data-dir", str(data_dir)) as (process, _):
         _, stderr = await process.communicate()
-        assert (process.returncode, b"no connection named travel" in stderr) == (1, True)
+        assert (process.returncode, b"no connection named travel" in stderr) == (2, True)
     connections = "connections:\n  travel: {origin: 'http://127.0.0.1:9', internal: true}\n"
     config.write_text(config.read_text() + connections)
     async with serving("--bundle", str(travel_bundle), "--port", "0", "--data-dir", str(data_dir), "--config", str(config)) as (process, _):

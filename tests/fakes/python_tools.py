@@ -67,6 +67,16 @@ async def wait(args: dict[str, Any], _call: CallContext) -> None:
     await asyncio.sleep(args["seconds"])
 
 
+def block_and_answer(args: dict[str, Any], _call: CallContext) -> dict[str, Any]:
+    time.sleep(args["seconds"])
+    return {"done": True}
+
+
+async def wait_and_answer(args: dict[str, Any], _call: CallContext) -> dict[str, Any]:
+    await asyncio.sleep(args["seconds"])
+    return {"done": True}
+
+
 async def refuse_to_be_cancelled(args: dict[str, Any], _call: CallContext) -> None:
     end = asyncio.get_running_loop().time() + args["seconds"]
     while (left := end - asyncio.get_running_loop().time()) > 0:

@@ -1,5 +1,6 @@
 """A real HTTP service that answers as it is told and remembers every request that reached it."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,11 +21,12 @@ class Arrival:
 
 @dataclass
 class SpyService:
-    """Set `status`, `body` and `headers`; read `arrivals`."""
+    """Set `status`, `body`, `headers` and `delay_s` (before it answers); read `arrivals`."""
 
     status: int = 200
     body: bytes = b"{}"
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    delay_s: float = 0.0
     arrivals: list[Arrival] = field(default_factory=list[Arrival])
     origin: str = ""
 
@@ -38,6 +40,7 @@ class SpyService:
         body = await request.read()
         headers = CIMultiDictProxy(CIMultiDict(request.headers))
         self.arrivals.append(Arrival(method=request.method, raw_path=request.raw_path, headers=headers, body=body))
+        await asyncio.sleep(self.delay_s)
         return web.Response(status=self.status, body=self.body, headers={"Content-Type": "application/json", **self.headers})
 
 

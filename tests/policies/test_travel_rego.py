@@ -8,6 +8,7 @@ import yaml
 
 from gateway.domain.reasons import Effect
 from gateway.policy.analysis import analyse
+from gateway.policy.checks.names import DeclaredNames
 from gateway.policy.modules import TEST_SUFFIX, assemble
 from gateway.policy.rego_tests import run_tests
 
@@ -35,5 +36,10 @@ def test_passes_its_own_tests(modules: dict[str, str], data: dict[str, Any]) -> 
 
 
 def test_passes_the_checks(modules: dict[str, str], data: dict[str, Any]) -> None:
-    findings = analyse(modules, data, argument_names=frozenset(), own_codes={"X_BOOKING_LIMIT_BY_TIER": Effect.DENY})
-    assert findings == []
+    declared = DeclaredNames(
+        tools=frozenset({"search_hotels", "get_itinerary", "book_hotel", "cancel_booking", "send_notification"}),
+        workflows=frozenset({"trip_planning", "trip_booking", "trip_alerts"}),
+        attributes=frozenset({"tier", "timezone", "quiet_hours"}),
+    )
+    own_codes = {"X_BOOKING_LIMIT_BY_TIER": Effect.DENY, "X_NOT_THE_READER": Effect.DENY}
+    assert analyse(modules, data, argument_names=frozenset({"to"}), own_codes=own_codes, declared=declared) == []

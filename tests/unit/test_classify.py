@@ -158,3 +158,11 @@ def test_a_python_tools_rejection_is_final(risk: str):
     delivery = Delivery(phase=Phase.ANSWERED, is_rejected=True)
     rules = {"no_match": {"empty": ""}}
     assert booked(delivery, risk=risk, rules=rules) == (CallState.FAILED, ReasonCode.EXECUTION_REJECTED)
+
+
+@pytest.mark.parametrize("risk", ["read", "write"])
+def test_a_temporary_result_says_when_the_tool_wants_to_be_called_again(risk: str):
+    no_effect = classify(declare_http_tool(risk=risk, result=RULES), None, answered(503, retry_after_ms=30_000))
+    assert (no_effect.state, no_effect.retry_after_ms) == (CallState.OPEN, 30_000)
+    final = classify(declare_http_tool(risk=risk), None, answered(429, retry_after_ms=30_000))
+    assert (final.state, final.retry_after_ms) == (CallState.FAILED, None)

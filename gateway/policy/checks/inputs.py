@@ -75,19 +75,20 @@ class InputPaths:
 def check_inputs(use: Use, paths: InputPaths) -> Iterator[Finding]:
     """Findings on one use of the input."""
     problem = None
-    if use.path[0] == "input":
-        problem = paths.problem(use.path)
-    elif use.kind == "call" and use.path == ("object", "get") and len(use.parameters) == 3:
-        read = _object_get(use)
-        problem = paths.problem(read) if read is not None else None
+    if (path := read_path(use)) is not None:
+        problem = paths.problem(path)
     elif use.kind == "call" and ("input",) in use.parameter_paths:
         problem = ("rego-input-whole", "The whole input is passed on.", _MEND_WHOLE)
     if problem is not None:
         yield use.module.finding(use.offset, *problem)
 
 
-def _object_get(use: Use) -> Path | None:
-    """The path that ``object.get(object, key or [keys], default)`` reads below the input."""
+def read_path(use: Use) -> Path | None:
+    """The path below ``input`` that a use reads, by reference or by ``object.get(object, key or [keys], default)``; None for others."""
+    if use.path[0] == "input":
+        return use.path
+    if use.kind != "call" or use.path != ("object", "get") or len(use.parameters) != 3:
+        return None
     root = use.parameter_paths[0]
     if root is None or root[0] != "input":
         return None

@@ -20,7 +20,7 @@ class Use:
     rule: Rule | None
     """None for an import."""
     kind: str
-    """``read``, ``call``, ``replaced`` (target of a ``with``), ``replacement`` (its value) or ``import``."""
+    """``read``, ``call``, ``compared`` (of the input with `parameters`), ``replaced`` (target of a ``with``), ``replacement`` or ``import``."""
     path: Path
     offset: int
     parameters: list[Node] = field(default_factory=list[Node])
@@ -117,8 +117,23 @@ class _Walker:
                     yield from self.expression(content[part], inner)
             yield from self.query(content["query"], inner)
         else:
+            yield from self._comparisons(kind, content, names)
             for child in children(content):
                 yield from self.expression(child, names)
+
+    def _comparisons(self, kind: str, content: Node, names: Names) -> Iterator[Use]:
+        """What is compared with a part of the input: the other side of ``==``, ``!=`` or ``=``, or the items behind ``in``."""
+        if kind == "Membership":
+            of, others = kind_of(content["collection"])
+            pairs = [(content["value"], others["items"] if of in ("Set", "Array") else [])]
+        elif kind in ("BoolExpr", "AssignExpr"):
+            pairs = [(content["lhs"], [content["rhs"]]), (content["rhs"], [content["lhs"]])]
+        else:
+            pairs = []
+        for side, others in pairs:
+            path = self.resolve(side, names)
+            if path is not None and path[0] == "input":
+                yield Use(self._module, self._rule, "compared", path, offset_of(side), others)
 
     def _steps(self, node: Node, names: Names) -> Iterator[Use]:
         kind, content = kind_of(node)

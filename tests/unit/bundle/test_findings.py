@@ -89,6 +89,7 @@ MUTATIONS: list[tuple[str, str, str, str, tuple[str, str, int] | None]] = [
     ("tool: a cost that is no number", TAKE, "    price: {type: number, minimum: 0}", "    price: {type: boolean}", ("cost-not-number", TAKE, 17)),
     ("tool: a cost that may be negative", TAKE, "    price: {type: number, minimum: 0}", "    price: {type: number}", ("cost-unbounded", TAKE, 17)),
     ("tool: a fixed cost", TAKE, "{usd: {arg: /price}}", '{usd: "0.05"}', None),
+    ("tool: a cost in places", TAKE, "{usd: {arg: /price}}", "{usd: {arg: /price}, concurrency: 1}", ("unit-invalid", TAKE, 17)),
     ("tool: a cost in calls", TAKE, "{usd: {arg: /price}}", "{usd: {arg: /price}, calls: 1}", ("unit-invalid", TAKE, 17)),
     ("tool: a body in a GET", FIND, "    query: {beds: args.beds}", "    body: {json: args}", ("request-body", FIND, 22)),
     ("schema: an open object", FIND, "  type: object\n  additionalProperties: false\n  required", "  type: object\n  required", ("schema-open", FIND, 6)),
@@ -128,7 +129,23 @@ MUTATIONS: list[tuple[str, str, str, str, tuple[str, str, int] | None]] = [
     ("budgets: an unknown tool", "budgets.yaml", "tools: [take_room]", "tools: [take_rom]", ("tool-unknown", "budgets.yaml", 7)),
     ("budgets: a tool without cost", "budgets.yaml", "tools: [take_room]", "tools: [take_room, find_room]", ("cost-missing", "budgets.yaml", 7)),
     ("budgets: an unknown time zone", "budgets.yaml", "timezone: UTC", "timezone: Mars/North", ("timezone-unknown", "budgets.yaml", 6)),
-    ("budgets: a rate, which comes later", "budgets.yaml", "  tools: [take_room]", "  rate: {limit: 20, per: 1s}", ("field-unknown", "budgets.yaml", 7)),
+    ("budgets: no room for anything", "budgets.yaml", "limit: 40", "limit: 0", ("limit-zero", "budgets.yaml", 1)),
+    ("budgets: a rate", "budgets.yaml", "unit: calls, limit: 40", "rate: {limit: 20, per: 1s}", None),
+    ("budgets: a rate with a burst", "budgets.yaml", "unit: calls, limit: 40", "rate: {limit: 3, per: 1ms, burst: 1}, tools: [find_room]", None),
+    ("budgets: places", "budgets.yaml", "unit: calls, limit: 40", "concurrency: 4, tools: [find_room], workflows: [taking]", None),
+    ("budgets: two kinds", "budgets.yaml", "limit: 40", "limit: 40, concurrency: 4", ("field-invalid", "budgets.yaml", 1)),
+    ("budgets: no kind", "budgets.yaml", ", unit: calls, limit: 40", "", ("field-invalid", "budgets.yaml", 1)),
+    ("budgets: a limit without unit", "budgets.yaml", "unit: calls, ", "", ("field-invalid", "budgets.yaml", 1)),
+    ("budgets: a rate with a unit", "budgets.yaml", "limit: 40", "rate: {limit: 20, per: 1s}", ("field-invalid", "budgets.yaml", 1)),
+    ("budgets: places with a window", "budgets.yaml", "unit: calls, limit: 40", "concurrency: 4, window: {every: day}", ("field-invalid", "budgets.yaml", 1)),
+    ("budgets: no places", "budgets.yaml", "unit: calls, limit: 40", "concurrency: 0", ("field-invalid", "budgets.yaml", 1)),
+    ("budgets: half a place", "budgets.yaml", "unit: calls, limit: 40", "concurrency: 0.5", ("field-invalid", "budgets.yaml", 1)),
+    ("budgets: a rate of nothing", "budgets.yaml", "unit: calls, limit: 40", "rate: {limit: 0, per: 1s}", ("field-invalid", "budgets.yaml", 1)),
+    ("budgets: a rate in no time", "budgets.yaml", "unit: calls, limit: 40", "rate: {limit: 1, per: 0ms}", ("duration-range", "budgets.yaml", 1)),
+    ("budgets: a rate per week", "budgets.yaml", "unit: calls, limit: 40", "rate: {limit: 1, per: 7d}", ("duration-range", "budgets.yaml", 1)),
+    ("budgets: a rate beyond measure", "budgets.yaml", "unit: calls, limit: 40", "rate: {limit: 101, per: 1ms}", ("rate-too-fast", "budgets.yaml", 1)),
+    ("budgets: a rate with another field", "budgets.yaml", "unit: calls, limit: 40", "rate: {limit: 1, per: 1s, brust: 2}", ("field-unknown", "budgets.yaml", 1)),
+    ("budgets: a rate for an unknown tool", "budgets.yaml", "unit: calls, limit: 40", "rate: {limit: 1, per: 1s}, tools: [find_rom]", ("tool-unknown", "budgets.yaml", 1)),
     ("codes: one twice", "bundle.yaml", "name: small\n", "name: small\nreason_codes:\n- {code: X_A, effect: deny, message: No.}\n- {code: X_A, effect: deny, message: No.}\n", ("reason-code-repeated", "bundle.yaml", 4)),
     ("codes: without the prefix", "bundle.yaml", "name: small\n", "name: small\nreason_codes:\n- {code: MINE, effect: deny, message: No.}\n", ("field-invalid", "bundle.yaml", 3)),
     ("cases: an unknown reason code", "cases/rooms.yaml", "POLICY_ALLOWED", "POLICY_ALLOWD", ("reason-code-unknown", "cases/rooms.yaml", 9)),
@@ -165,9 +182,26 @@ def test_an_unknown_field_deep_in_a_file_names_the_fields_of_its_own_place(small
 
 
 def test_an_unknown_field_in_a_list_entry_names_the_fields_of_a_budget(small: SmallBundle):
-    small.change("budgets.yaml", "limit: 40", "limit: 40, concurrency: 3")
+    small.change("budgets.yaml", "limit: 40", "limit: 40, burst: 3")
 
-    assert small.findings()[0].message == "unknown field `concurrency`; allowed: limit, name, per, tools, unit, window, workflows"
+    assert small.findings()[0].message == (
+        "`calls_per_run`: unknown field `burst`; allowed: concurrency, limit, name, per, rate, tools, unit, window, workflows"
+    )
+
+
+@pytest.mark.parametrize(
+    ("says", "sentence"),
+    [
+        ("unit: calls, limit: 40, rate: {limit: 1, per: 1s}", "must say exactly one of `limit`, `rate` and `concurrency`"),
+        ("unit: calls", "must say exactly one of `limit`, `rate` and `concurrency`"),
+        ("limit: 40", "must say the `unit` of its `limit`, such as `calls` or `usd`"),
+        ("unit: calls, concurrency: 4", "must not say `unit`: only a `limit` has one"),
+    ],
+)
+def test_a_budget_of_two_minds_is_told_which_one_to_choose(small: SmallBundle, says: str, sentence: str):
+    small.change("budgets.yaml", "unit: calls, limit: 40", says)
+
+    assert [finding.message for finding in small.findings()] == [f"`calls_per_run` {sentence}"]
 
 
 def test_a_value_that_may_have_two_forms_is_explained_in_the_form_that_fits(small: SmallBundle):

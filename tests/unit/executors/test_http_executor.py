@@ -201,3 +201,60 @@ async def test_no_spelling_of_the_loopback_address_helps(spy: SpyService, host: 
     await executor.close()
     assert delivery.phase is Phase.NOT_SENT
     assert spy.arrivals == []
+
+
+async def open_circuit(executor: HttpExecutor, connection: str = "spy") -> None:
+    for _ in range(20):
+        await deliver(executor, invoke(declare_http_tool(connection=connection)))
+
+
+async def test_a_service_that_fails_is_left_alone_and_others_are_not(spy: SpyService, executor: HttpExecutor):
+    spy.status = 500
+    await open_circuit(executor)
+    refusal = await executor.prepare(invoke(declare_http_tool()))
+    assert isinstance(refusal, Refusal)
+    assert (refusal.reason_code, refusal.detail) == (ReasonCode.CIRCUIT_OPEN, "connection spy")
+    assert 0 < refusal.retry_after_ms <= 5000
+    assert len(spy.arrivals) == 20
+    await deliver(executor, invoke(declare_http_tool(connection="guarded")))
+
+
+async def test_an_open_circuit_lets_one_call_through_and_closes_on_its_success(spy: SpyService):
+    times = [100.0]
+    executor = HttpExecutor({"spy": Connection(name="spy", origin=spy.origin, internal=True)}, clock=lambda: times[0])
+    spy.status = 500
+    await open_circuit(executor)
+    spy.status = 200
+    times[0] += 5
+    trial = await executor.prepare(invoke(declare_http_tool()))
+    assert isinstance(trial, Dispatch)
+    assert isinstance(await executor.prepare(invoke(declare_http_tool())), Refusal)
+    await trial.send()
+    trial.release()
+    await deliver(executor, invoke(declare_http_tool()))
+    assert len(spy.arrivals) == 22
+    await executor.close()
+
+
+async def test_a_full_house_keeps_no_trial_of_an_open_circuit(spy: SpyService):
+    times = [100.0]
+    connections = {name: Connection(name=name, origin=spy.origin, internal=True) for name in ("spy", "other")}
+    executor = HttpExecutor(connections, clock=lambda: times[0], max_in_flight=1, slot_wait=0.01)
+    spy.status = 500
+    await open_circuit(executor)
+    times[0] += 5
+    held = await executor.prepare(invoke(declare_http_tool(connection="other")))
+    assert isinstance(held, Dispatch)
+    for _ in range(2):
+        refusal = await executor.prepare(invoke(declare_http_tool()))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason_code == ReasonCode.OVERLOADED
+    held.release()
+    assert isinstance(await executor.prepare(invoke(declare_http_tool())), Dispatch)
+    await executor.close()
+
+
+@pytest.mark.parametrize(("status", "told"), [(429, 30_000), (503, 30_000), (200, None)])
+async def test_tells_when_a_service_wants_to_be_called_again(spy: SpyService, executor: HttpExecutor, status: int, told: int | None):
+    spy.status, spy.headers = status, {"Retry-After": "30"}
+    assert (await deliver(executor, invoke(declare_http_tool()))).retry_after_ms == told

@@ -223,3 +223,15 @@ async def test_a_cancelled_send_gives_its_slot_back():
             await sending
         assert hasattr(await executor.prepare(invoke(declare_http_tool())), "send")
         await executor.close()
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_process_that_was_frozen_while_it_connected_sends_nothing_any_more(method: str):
+    times = iter([0.0, 0.0])  # the dispatch and the exchange begin; then hours pass
+    async with run_spy_service() as spy:
+        connection = Connection(name="spy", origin=spy.origin, internal=True)
+        executor = HttpExecutor({"spy": connection}, clock=lambda: next(times, 9999.0))
+        tool = declare_http_tool(method, risk="read" if method == "GET" else "write")
+        assert told(await deliver(executor, invoke(tool))) == (Phase.NOT_SENT, None, None, None, "timeout")
+        assert spy.arrivals == []
+        await executor.close()

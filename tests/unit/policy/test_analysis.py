@@ -13,10 +13,18 @@ from gateway.domain.reasons import Effect
 from gateway.policy import worker
 from gateway.policy.analysis import analyse
 from gateway.policy.checks.builtins import ALLOWED
+from gateway.policy.checks.names import DeclaredNames
 from gateway.policy.sandbox import Sandbox
 
 DATA = {"travel": {"limits": {"gold": 2_000, "basic": 300}, "cities": ["Paris"]}}
 OWN_CODES = {"X_LIMIT": Effect.DENY, "X_SILENT": Effect.SUPPRESS}
+DECLARED = DeclaredNames(
+    tools=frozenset({"search_hotels", "book_hotel"}),
+    workflows=frozenset({"trip_planning"}),
+    agents=frozenset({"travel-assistant"}),
+    subjects=frozenset({"ada"}),
+    attributes=frozenset({"tier", "quiet_hours"}),
+)
 FILE = "rego/travel/search.rego"
 HEAD = "package policies.travel.search\n\nimport future.keywords.not\n\n"
 
@@ -29,7 +37,7 @@ def engine() -> Iterator[Sandbox]:
 
 def check(modules: Mapping[str, str] | str, data: Mapping[str, Any] = DATA) -> list[Finding]:
     sources = {FILE: modules} if isinstance(modules, str) else modules
-    return analyse(sources, data, argument_names=frozenset({"city", "totalUsd"}), own_codes=OWN_CODES)
+    return analyse(sources, data, argument_names=frozenset({"city", "totalUsd"}), own_codes=OWN_CODES, declared=DECLARED)
 
 
 def found(source: str) -> list[tuple[str, int, int]]:
@@ -235,6 +243,59 @@ def test_finds_the_fault_at_its_place(source: str, expected: tuple[str, int, int
     assert expected in found(source)
 
 
+class TestNames:
+    @pytest.mark.parametrize(
+        ("condition", "place"),
+        [
+            ('input.tool.name == "serch_hotels"', (1, 25)),
+            ('"serch_hotels" == input.tool.name', (1, 6)),
+            ('input.tool.name != "serch_hotels"', (1, 25)),
+            ('input["tool"].name in {"search_hotels", "bok_hotel"}', (1, 46)),
+            ('input.tool.name in ["bok_hotel"]', (1, 26)),
+            ('not input.tool.name == "bok_hotel"', (1, 29)),
+            ('some past in input.run.history; past.tool == "bok_hotel"', (1, 53)),
+            ('count([1 | input.tool.name == "bok_hotel"]) == 1', (1, 36)),
+            ('input.workflow.name == "trip_plannin"', (1, 29)),
+        ],
+    )
+    def test_a_tool_or_workflow_that_is_not_declared_is_an_error(self, condition: str, place: tuple[int, int]) -> None:
+        source = f"x if {{ {condition} }}" if ";" in condition else f"x if {condition}"
+        assert found(source) == [("rego-unknown-name", *place)]
+        assert {finding.severity for finding in check(HEAD + source + "\n")} == {"error"}
+
+    def test_an_alias_is_followed_to_the_name_that_it_stands_for(self) -> None:
+        assert found('import input.tool\n\nx if tool.name == "bok_hotel"') == [("rego-unknown-name", 3, 19)]
+        assert found('x if {\n\tname := input.tool.name\n\tname == "bok_hotel"\n}') == [("rego-unknown-name", 3, 10)]
+
+    @pytest.mark.parametrize(
+        ("source", "code", "mend"),
+        [
+            ('x if input.subject.name == "adda"', "rego-unknown-name", "Did you mean `ada`?"),
+            ('x if input.agent.name in {"travel-asistant"}', "rego-unknown-name", "Did you mean `travel-assistant`?"),
+            ("x if input.subject.attributes.teir == 1", "rego-attribute-unknown", "Did you mean `tier`?"),
+            ('x if input.subject.attributes["teir"] == 1', "rego-attribute-unknown", "Did you mean `tier`?"),
+            ('x if object.get(input.subject.attributes, "teir", 0) == 1', "rego-attribute-unknown", "Did you mean `tier`?"),
+        ],
+    )
+    def test_people_agents_and_attributes_that_are_not_declared_are_warnings(self, source: str, code: str, mend: str) -> None:
+        assert [(finding.code, finding.severity, finding.mend) for finding in check(HEAD + source + "\n")] == [(code, "warning", mend)]
+
+    def test_declared_names_and_other_comparisons_have_no_findings(self) -> None:
+        source = 'x if { input.tool.name in {"search_hotels"}; input.tool.risk == "read"; input.run.id != "search"; input.subject.attributes.tier == "gold" }'
+        assert found(source) == []
+
+    def test_tests_may_invent_names(self) -> None:
+        test = 'package policies.travel.search_test\n\ntest_x if input.tool.name == "nope" with input as {"tool": {"name": "nope"}}\n'
+        assert check({"rego/search_test.rego": test}) == []
+
+    def test_a_warning_does_not_hide_that_there_is_no_decision(self) -> None:
+        source = 'x := to_number("a") if not input.subject.name == "adda"\n\nallow contains "POLICY_ALLOWED" if x\n'
+        assert [(finding.code, finding.severity) for finding in check(HEAD + source)] == [
+            ("rego-no-decision", "error"),
+            ("rego-unknown-name", "warning"),
+        ]
+
+
 def test_names_only_the_fault() -> None:
     assert found("x if input.tool.rsk == 1") == [("rego-input-unknown", 1, 6)]
 
@@ -282,7 +343,7 @@ def test_the_page_s_example_passes_the_checks() -> None:
     example = page.split("```rego\n", 1)[1].split("```", 1)[0]
     own_codes = {"X_BOOKING_LIMIT_BY_TIER": Effect.DENY}
     data = {"travel": {"booking_limits": {"gold": 1}}}
-    assert analyse({"rego/booking.rego": example}, data, argument_names=frozenset(), own_codes=own_codes) == []
+    assert analyse({"rego/booking.rego": example}, data, argument_names=frozenset(), own_codes=own_codes, declared=DECLARED) == []
 
 
 @pytest.mark.parametrize("name", sorted(ALLOWED))

@@ -1,14 +1,19 @@
 # METADATA
 # title: Notifying a traveller
 # description: >-
-#   Alerts are sent, except while their reader sleeps, and except when the same alert was already delivered or may have
-#   been. Readers without quiet hours never sleep.
-# custom: {owner: travel-security, reason_codes: [POLICY_ALLOWED, SUPPRESSED_QUIET_HOURS, SUPPRESSED_DUPLICATE]}
+#   Alerts go to the traveller for whom the agent acts and to nobody else. They are sent, except while their reader sleeps,
+#   and except when the same alert was already delivered or may have been. Readers without quiet hours never sleep.
+# custom: {owner: travel-security, reason_codes: [POLICY_ALLOWED, X_NOT_THE_READER, SUPPRESSED_QUIET_HOURS, SUPPRESSED_DUPLICATE]}
 package policies.travel.notification
 
 import future.keywords.not
 
 allow contains "POLICY_ALLOWED" if is_notification
+
+deny contains "X_NOT_THE_READER" if {
+	is_notification
+	not is_to_its_reader
+}
 
 suppress contains {"reason_code": "SUPPRESSED_QUIET_HOURS", "until": quiet_until} if {
 	is_notification
@@ -21,6 +26,8 @@ suppress contains "SUPPRESSED_DUPLICATE" if {
 }
 
 is_notification if input.tool.name == "send_notification"
+
+is_to_its_reader if input.args.to == input.subject.name
 
 # Only what certainly did not arrive is sent again: an unknown outcome, or no facts at all, counts as delivered.
 is_new if input.recent.same_call.count == 0

@@ -64,7 +64,30 @@ test_without_facts_nothing_is_sent_twice if {
 	notification.suppress == {"SUPPRESSED_DUPLICATE"} with input as {"tool": {"name": "send_notification"}, "subject": {"attributes": {}}, "now": "2026-03-01T10:00:00Z"}
 }
 
+to(reader) := {
+	"tool": {"name": "send_notification"},
+	"subject": {"name": "ada", "attributes": {}},
+	"args": {"to": reader, "text": "Your train leaves at nine."},
+}
+
+test_an_alert_goes_to_its_own_reader if {
+	count(notification.deny) == 0 with input as to("ada")
+}
+
+test_an_alert_to_somebody_else_is_denied if {
+	notification.deny == {"X_NOT_THE_READER"} with input as to("bob")
+	notification.deny == {"X_NOT_THE_READER"} with input as to("Ada")
+	notification.deny == {"X_NOT_THE_READER"} with input as to("")
+}
+
+test_an_alert_is_denied_where_its_reader_is_not_known if {
+	notification.deny == {"X_NOT_THE_READER"} with input as {"tool": {"name": "send_notification"}, "subject": {"name": "ada", "attributes": {}}}
+	notification.deny == {"X_NOT_THE_READER"} with input as {"tool": {"name": "send_notification"}, "args": {"to": "ada"}}
+	notification.deny == {"X_NOT_THE_READER"} with input as {"tool": {"name": "send_notification"}}
+}
+
 test_other_tools_are_not_concerned if {
+	count(notification.deny) == 0 with input as {"tool": {"name": "book_hotel"}}
 	count(notification.allow) == 0 with input as {"tool": {"name": "book_hotel"}}
 	count(notification.suppress) == 0 with input as {"tool": {"name": "book_hotel"}}
 }

@@ -1,0 +1,215 @@
+"""One transaction for many writes of one tenant.
+
+Locks are taken in one order by every writer: ending calls, control row, claims, runs, versions, budgets, rates, approvals,
+log head, each sorted by key. Between the locks and the writes everything is reckoned in memory, in order of arrival.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from gateway.domain.budgets import Charge
+from gateway.domain.call import LEASE_GRACE_S, Decided, Informed, Proposed, Recalled
+from gateway.domain.catalogue import BusinessKey, Replay, Risk
+from gateway.domain.decision import Again, ApprovalRequest, Refusal
+from gateway.domain.reasons import Effect, ReasonCode
+from gateway.domain.record import RecordDraft
+from gateway.ledger.approvals import open_approval
+from gateway.ledger.claims import Binding, Claims, bindings_of
+from gateway.ledger.coalescer import Write
+from gateway.ledger.database import Connection, Statements
+from gateway.ledger.endings import Ending, Endings
+from gateway.ledger.holdings import Holdings
+from gateway.ledger.log import Entry, append_records
+
+
+@dataclass(eq=False, kw_only=True)
+class Admission(Write):
+    """Admit one call. Found: None (committed), a KnownCall, a Refusal, or Again."""
+
+    call: Decided
+    record: RecordDraft
+    told: Mapping[str, Any]
+    charges: Sequence[Charge]
+
+
+@dataclass(eq=False, kw_only=True)
+class End(Write):
+    """End one call. Found: whether it counted."""
+
+    ending: Ending
+    is_ending: bool = True
+
+
+@dataclass(eq=False, kw_only=True)
+class Denial(Write):
+    """Record one refused call. Found: the approval that it opened or met, or None."""
+
+    call: Proposed
+    refusal: Refusal
+    record: RecordDraft
+    arguments: bytes
+
+
+@dataclass(eq=False, kw_only=True)
+class Note(Write):
+    """Record something that changes nothing else, such as a replay."""
+
+    record: RecordDraft
+    about: UUID | None
+    binding: Binding | None = None
+    """A transport key that was answered by a call that it did not name yet; from now on it does."""
+
+
+@dataclass
+class Batch:
+    """The writes of one transaction."""
+
+    tenant: str
+    sql: Statements
+    transport_ttl_s: float
+    writes: Sequence[Write]
+    postponed: list[Write] = field(default_factory=list)
+    """Writes that must not share a transaction with an earlier one here; the caller commits them next."""
+
+    async def run(self, connection: Connection) -> None:
+        """Take locks, reckon, write. Sets `found` of every write."""
+        writes = self._without_clashes()
+        admissions = [write for write in writes if isinstance(write, Admission)]
+        ends = [write for write in writes if isinstance(write, End)]
+        denials = [write for write in writes if isinstance(write, Denial)]
+        notes = [write for write in writes if isinstance(write, Note)]
+
+        claims = Claims(self.tenant, self.sql, self.transport_ttl_s)
+        holdings = Holdings(self.tenant, self.sql)
+        endings = Endings(self.tenant, self.sql)
+
+        await endings.lock(connection, [write.ending for write in ends])
+        counting = [write for write in ends if endings.judge(write.ending)]
+        admissions = await self._admissible(connection, admissions)
+        rebound = [write.binding for write in notes if write.binding is not None]
+        await claims.take(connection, [binding for write in admissions for binding in bindings_of(write.call)] + rebound)
+        await self._bind_keys(connection, denials)
+        failed = [endings.run_of(write.ending) for write in counting if write.ending.state == "failed"]
+        await holdings.lock_runs(connection, [write.call for write in admissions], failed)
+        await self._lock_budgets(connection, holdings, admissions, [endings.places(write.ending) for write in counting])
+
+        log: list[Entry] = []
+        for write in ends:
+            write.found = write in counting
+        for write in counting:
+            endings.book(write.ending, holdings)
+        log += [Entry(record, ending.decision_id, {"budgets": entries}) for ending, record, entries in endings.counted]
+        admitted = [write for write in admissions if self._admit(write, claims, holdings, log)]
+        for binding in rebound:
+            claims.judge([binding])
+
+        await endings.write(connection)
+        await claims.write(connection)
+        await holdings.write(connection)
+        await self._insert_calls(connection, admitted)
+        await holdings.write_holds(connection)
+        for write in denials:
+            write.found = approval = await self._approval(connection, write)
+            log.append(Entry(write.record, None, {"approval_id": approval.approval_id} if approval else {}))
+        log += [Entry(write.record, write.about, {}) for write in notes]
+        await append_records(connection, self.sql, self.tenant, log)
+
+    def _without_clashes(self) -> list[Write]:
+        # Two admissions under one identity, or two ends of one call, are reckoned one after the other.
+        seen: set[Any] = set()
+        kept: list[Write] = []
+        for write in self.writes:
+            keys: list[Any] = []
+            if isinstance(write, Admission):
+                keys = [binding.key for binding in bindings_of(write.call)]
+            elif isinstance(write, Denial) and isinstance(write.call, Recalled) and write.call.transport_key is not None:
+                keys = [("transport", write.call.caller.name, write.call.transport_key)]
+            elif isinstance(write, Note) and write.binding is not None:
+                keys = [write.binding.key]
+            elif isinstance(write, End):
+                keys = [write.ending.decision_id]
+            if seen.isdisjoint(keys):
+                seen.update(keys)
+                kept.append(write)
+            else:
+                self.postponed.append(write)
+        return kept
+
+    async def _admissible(self, connection: Connection, admissions: list[Admission]) -> list[Admission]:
+        if not admissions:
+            return []
+        control = await connection.fetchrow(self.sql["share_control"], self.tenant)
+        revision = control["revision"] if control else None
+        for write in admissions:
+            if write.call.bundle.revision != revision:
+                write.found = Refusal(reason_code=ReasonCode.POLICY_STALE, detail="another revision is in force")
+        return [write for write in admissions if write.found is None]
+
+    async def _bind_keys(self, connection: Connection, denials: Sequence[Denial]) -> None:
+        bound = [
+            (write.call.principal.agent, write.call.transport_key, write.call.fingerprint, write.call.decision_id)
+            for write in denials
+            if isinstance(write.call, Informed) and write.call.transport_key is not None
+        ]
+        if bound:
+            columns = [list(column) for column in zip(*bound, strict=True)]
+            await connection.execute(self.sql["bind_transport_keys"], self.tenant, *columns, self.transport_ttl_s)
+
+    async def _lock_budgets(
+        self, connection: Connection, holdings: Holdings, admissions: Sequence[Admission], ended: Sequence[set[tuple[str, str, str]]]
+    ) -> None:
+        charges = [charge for write in admissions for charge in write.charges]
+        places = {(charge.name, charge.scope, charge.period) for charge in charges if charge.kind != "rate"}
+        rates = {(charge.name, charge.scope) for charge in charges if charge.kind == "rate"}
+        await holdings.lock_budgets(connection, places.union(*ended), rates)
+
+    def _admit(self, write: Admission, claims: Claims, holdings: Holdings, log: list[Entry]) -> bool:
+        # Budgets are asked only for a call that nobody else is already making.
+        write.found = claims.judge(bindings_of(write.call))
+        if write.found is None:
+            held = holdings.admit(write.call, write.charges)
+            if isinstance(held, Refusal | Again):
+                write.found = held
+            else:
+                log.append(Entry(write.record, None, {"budgets": held}))
+        return write.found is None
+
+    async def _insert_calls(self, connection: Connection, admitted: Sequence[Admission]) -> None:
+        if not admitted:
+            return
+        rows = [
+            (
+                write.call.decision_id,
+                write.call.principal.agent,
+                write.call.principal.subject,
+                write.call.run_id,
+                write.call.workflow_name,
+                write.call.tool.name,
+                write.call.fingerprint,
+                orjson.dumps(write.told),
+                write.call.tool.declaration.risk.value,
+                write.call.tool.replay.value,
+                write.call.tool.declaration.timeout + LEASE_GRACE_S,
+                _invocation_of(write.call),
+                write.call.business_key,
+                declared.window if isinstance(declared := write.call.tool.declaration.idempotency, BusinessKey) else None,
+            )
+            for write in admitted
+        ]
+        await connection.execute(self.sql["insert_calls"], self.tenant, *(list(column) for column in zip(*rows, strict=True)))
+
+    async def _approval(self, connection: Connection, write: Denial) -> ApprovalRequest | None:
+        if write.refusal.approval is not None or write.refusal.effect is not Effect.CONFIRM or not isinstance(write.call, Informed):
+            return write.refusal.approval
+        return await open_approval(connection, self.sql, write.call, write.arguments)
+
+
+def _invocation_of(call: Decided) -> bytes | None:
+    """What a resolver will need to repeat or probe the call; nothing where only a person could."""
+    if call.tool.declaration.risk is Risk.READ or call.tool.replay is Replay.NEVER:
+        return None
+    return orjson.dumps({"revision": call.bundle.revision, "args": call.args, "context": dict(call.context)})

@@ -1,0 +1,140 @@
+"""Ends of calls inside a batch: locked, judged by state and fence, booked, written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from gateway.domain.budgets import CALLS, CONCURRENCY
+from gateway.domain.outcome import CallState
+from gateway.domain.ports import Spend
+from gateway.domain.record import RecordDraft
+from gateway.ledger.database import Connection, Row, Statements
+from gateway.ledger.holdings import Holdings, Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """A change of an admitted call's state, with everything that is booked together with it."""
+
+    decision_id: UUID
+    fence: int | None
+    """The fence that the writer holds; None where the state alone decides (an operator)."""
+    from_states: frozenset[CallState]
+    is_sender: bool = False
+    """Written by who sent the call: it no longer counts once a resolver has begun."""
+    state: CallState
+    status: str
+    reason_code: str
+    result: Mapping[str, Any]
+    attempts: int = 1
+    spend: Spend
+    actual: Mapping[str, int] | None = None
+    """Unit -> micro-units that were really spent, where the tool says so."""
+    record: RecordDraft
+
+
+class Endings:
+    """The ends of one batch."""
+
+    def __init__(self, tenant: str, sql: Statements) -> None:
+        self._tenant = tenant
+        self._sql = sql
+        self._rows: dict[UUID, Row] = {}
+        self._held: dict[UUID, list[Row]] = {}
+        self.counted: list[tuple[Ending, RecordDraft, list[dict[str, Any]]]] = []
+        """Endings that count, with their records and budget entries."""
+
+    async def lock(self, connection: Connection, endings: Sequence[Ending]) -> None:
+        """Lock the calls and find what they hold."""
+        if not endings:
+            return
+        ids = [ending.decision_id for ending in endings]
+        rows = await connection.fetch(self._sql["lock_calls"], self._tenant, ids)
+        self._rows = {row["decision_id"]: row for row in rows}
+        for held in await connection.fetch(self._sql["held_reservations"], self._tenant, ids):
+            self._held.setdefault(held["decision_id"], []).append(held)
+
+    def judge(self, ending: Ending) -> bool:
+        """Whether an ending still counts: its call is where it should be, and nobody with a newer fence took it over."""
+        row = self._rows.get(ending.decision_id)
+        if row is None or CallState(row["state"]) not in ending.from_states:
+            return False
+        if ending.is_sender and row["is_resolving"]:
+            return False
+        if row["state"] == ending.state.value:
+            return False  # a doubt stays a doubt
+        return ending.fence is None or row["fence"] == ending.fence
+
+    def run_of(self, ending: Ending) -> tuple[str, str]:
+        """The run (agent, id) of a locked call."""
+        row = self._rows[ending.decision_id]
+        return row["agent"], row["run_id"]
+
+    def places(self, ending: Ending) -> set[Place]:
+        """The budgets that an ending changes."""
+        return {(held["name"], held["scope"], held["period"]) for held in self._ended_holds(ending)}
+
+    def book(self, ending: Ending, holdings: Holdings) -> None:
+        """Reckon an ending that counts."""
+        was_in_doubt = self._rows[ending.decision_id]["state"] == CallState.IN_DOUBT.value
+        record = replace(ending.record, kind="resolution") if was_in_doubt else ending.record
+        entries: list[dict[str, Any]] = []
+        for held in self._ended_holds(ending):
+            place = (held["name"], held["scope"], held["period"])
+            entries.append(holdings.book(place, held["unit"], held["amount"], _spent(ending, held)))
+        if ending.state is CallState.FAILED:
+            holdings.count_failure(self.run_of(ending))
+        self.counted.append((ending, record, entries))
+
+    async def write(self, connection: Connection) -> None:
+        """Write what counted."""
+        if not self.counted:
+            return
+        sql, tenant = self._sql, self._tenant
+        endings = [ending for ending, _, _ in self.counted]
+        await connection.execute(
+            sql["end_calls"],
+            tenant,
+            [ending.decision_id for ending in endings],
+            [ending.state.value for ending in endings],
+            [ending.status for ending in endings],
+            [ending.reason_code for ending in endings],
+            [orjson.dumps(ending.result) for ending in endings],
+            [ending.attempts for ending in endings],
+        )
+        holds = [(ending, held) for ending in endings for held in self._ended_holds(ending)]
+        if holds:
+            spent = [_spent(ending, held) for ending, held in holds]
+            await connection.execute(
+                sql["end_reservations"],
+                tenant,
+                [ending.decision_id for ending, _ in holds],
+                [held["name"] for _, held in holds],
+                ["settled" if amount else "released" for amount in spent],
+                spent,
+            )
+        done = [
+            ending.decision_id for ending in endings if ending.state is CallState.SUCCEEDED and self._rows[ending.decision_id]["has_window"]
+        ]
+        if done:
+            await connection.execute(sql["end_business_claims"], tenant, done)
+
+    def _ended_holds(self, ending: Ending) -> list[Row]:
+        held = self._held.get(ending.decision_id, [])
+        # A doubt goes on holding what it may have spent, but it occupies nobody.
+        return [row for row in held if row["unit"] == CONCURRENCY] if ending.spend == "hold" else held
+
+
+def _spent(ending: Ending, held: Row) -> int:
+    unit: str = held["unit"]
+    amount: int = held["amount"]
+    if unit == CONCURRENCY or ending.spend == "nothing":
+        return 0
+    if unit == CALLS:
+        return amount
+    if ending.spend != "all":
+        return 0
+    return (ending.actual or {}).get(unit, amount)
