@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test check format lock docs clean
+.PHONY: help setup demo run test check format bench profile referee faults faults-long lock docs clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,12 +30,22 @@ format: $(VENV)/.dev ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+bench: $(VENV)/.dev .tools/agentbarrier/.ready ## How fast a governed call is, beside a bare handler (ARGS=--quick: two minutes)
+	@$(BIN)/python -m tests.benchmarks.run $(ARGS)
+
+profile: $(VENV)/.dev ## Where a governed read's time goes
+	@$(BIN)/python -m tests.benchmarks.profile_gateway $(ARGS)
+
+referee: .tools/agentbarrier/.ready $(VENV)/.dev ## The outside referee (agentbarrier) on a running gateway
+	$(BIN)/python -m pytest -q -s tests/conformance
+
 docs: $(VENV)/.dev ## Write the generated pages of docs/ anew
 	$(BIN)/python -m tests.generated
 
 lock: ## Write the lock files anew (needs uv)
 	uv pip compile pyproject.toml --extra server --group build --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements/server.lock
 	uv pip compile pyproject.toml --extra server --group build --group dev --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -c requirements/server.lock -o requirements/dev.lock
+	echo agentbarrier==1.1.0 | uv pip compile - --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements/agentbarrier.lock
 
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) .gateway .pytest_cache .ruff_cache .hypothesis .import_linter_cache
@@ -47,6 +57,11 @@ $(VENV)/bin/python:
 $(VENV)/.server: requirements/server.lock pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/server.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.tools/agentbarrier/.ready: requirements/agentbarrier.lock
+	$(PYTHON) -m venv .tools/agentbarrier
+	.tools/agentbarrier/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/agentbarrier.lock
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.lock $(VENV)/.server

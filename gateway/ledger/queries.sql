@@ -237,13 +237,13 @@ SELECT
                                'last_state', (array_agg(state ORDER BY decision_id DESC))[1],
                                'last_status', (array_agg(status ORDER BY decision_id DESC))[1])
      FROM (SELECT * FROM calls WHERE tenant = $1 AND subject = $4 AND tool = $5
-           AND admitted_at > clock_timestamp() - interval '24 hours'
+           AND admitted_at > now() - interval '24 hours'
            AND state IN ('running', 'pending_client', 'in_doubt', 'succeeded') ORDER BY admitted_at DESC LIMIT 1000) AS recent) AS same_tool,
     (SELECT jsonb_build_object('count', count(*), 'last_at', max(admitted_at),
                                'last_state', (array_agg(state ORDER BY decision_id DESC))[1],
                                'last_status', (array_agg(status ORDER BY decision_id DESC))[1])
      FROM (SELECT * FROM calls WHERE tenant = $1 AND subject = $4 AND tool = $5 AND fingerprint = $6
-           AND admitted_at > clock_timestamp() - interval '24 hours'
+           AND admitted_at > now() - interval '24 hours'
            AND state IN ('running', 'pending_client', 'in_doubt', 'succeeded') ORDER BY admitted_at DESC LIMIT 1000) AS recent) AS same_call,
     (SELECT count(*) FROM calls WHERE tenant = $1 AND agent = $2 AND run_id = $3 AND fingerprint = $6
      AND (state = 'failed' OR reason_code IN ('EXECUTION_TEMPORARY', 'EXECUTION_TIMEOUT'))) AS input_failures,

@@ -1,10 +1,14 @@
 """Auditors' lists: every record seen exactly once, bad cursors refused, filters that hold."""
 
 import asyncio
+import re
 
 import pytest
 
+from gateway.domain.reasons import Status
+from gateway.domain.record import KINDS
 from tests.acceptance.conftest import AUDITOR, Gateway
+from tests.conftest import ROOT
 
 PARIS = {"city": "Paris, France"}
 
@@ -55,11 +59,47 @@ async def test_refuses_a_cursor_of_another_list(gateway: Gateway):
 
 @pytest.mark.parametrize(
     "params",
-    [{"limit": "0"}, {"limit": "x"}, {"limit": "201"}, {"q": "colour:red"}, {"after": "yesterday"}, {"before": "2026-01-01T00:00:00"}],
-)
+    [
+        {"limit": "0"}, {"limit": "x"}, {"limit": "201"}, {"q": "colour:red"}, {"q": "reason:no-code"},
+        {"after": "yesterday"}, {"before": "2026-01-01T00:00:00"}, {"after": "0001-01-01T00:00:00+14:00"},
+        {"before": "9999-12-31T23:59:59-14:00"}, {"after": "1969-12-31T23:59:59Z"},
+        {"after": "2026-01-02T00:00:00Z", "before": "2026-01-01T00:00:00Z"},
+        {"after": "2026-01-01T01:00:00+01:00", "before": "2026-01-01T00:00:00Z"},
+    ],
+)  # fmt: skip
 async def test_refuses_strange_parameters(gateway: Gateway, params: dict[str, str]):
-    status, _ = await gateway.get("/v1/decisions", key=AUDITOR, **params)
-    assert status == 400
+    status, problem = await gateway.get("/v1/decisions", key=AUDITOR, **params)
+    assert (status, problem["code"]) == (400, "QUERY_INVALID" if "q" in params else "PARAMETER_INVALID")
+
+
+@pytest.mark.parametrize(
+    ("q", "allowed"),
+    [("effect:denied", "allow, deny, confirm, suppress"), ("kind:refusal", ", ".join(KINDS)), ("status:done", ", ".join(Status))],
+)
+async def test_names_the_values_of_a_closed_list_to_who_asks_for_another(gateway: Gateway, q: str, allowed: str):
+    status, problem = await gateway.get("/v1/decisions", key=AUDITOR, q=q)
+    assert (status, problem["detail"]) == (400, f"`{q.partition(':')[0]}` is one of {allowed}.")
+
+
+async def test_takes_terms_of_one_field_as_alternatives_and_of_different_fields_together(gateway: Gateway):
+    await gateway.call("search_hotels", PARIS, run_id="run-7")
+    await gateway.call("delete_everything", {}, run_id="run-7")
+    await gateway.call("delete_everything", {}, run_id="run-8")
+
+    async def found(q: str) -> list[tuple[str, str]]:
+        status, page = await gateway.get("/v1/decisions", key=AUDITOR, q=q)
+        assert status == 200, page
+        return sorted((item["effect"], item["run_id"]) for item in page["items"])
+
+    assert await found("kind:decision effect:deny effect:allow") == [("allow", "run-7"), ("deny", "run-7"), ("deny", "run-8")]
+    assert await found("kind:decision effect:deny effect:allow run:run-7") == [("allow", "run-7"), ("deny", "run-7")]
+    assert await found("reason:X_A_CODE_OF_AN_EARLIER_REVISION") == []
+
+
+def test_every_kind_of_record_that_is_written_can_be_searched():
+    source = (ROOT / "gateway" / "domain" / "drafts.py").read_text()
+    written = set(re.findall(r'RecordDraft\([^)]*kind="([a-z_]+)"', source))
+    assert {"decision", "outcome", "replay", "activation"} <= written <= set(KINDS)
 
 
 @pytest.mark.parametrize("decision_id", ["x", "00000000-0000-7000-8000-000000000000"])

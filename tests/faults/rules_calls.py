@@ -71,9 +71,9 @@ def check_leaving_changes_nothing(run: RunIndex) -> Iterator[str]:
     """I9: a client that leaves changes no outcome. Only where nothing else was done to the system."""
     if run.history.nemeses or not run.is_at_rest:
         return
-    answered = {effect.call_id for effect in run.effects if effect.event == "answered" and effect.mode.startswith(("ok", "slow"))}
+    done = {effect.call_id for effect in run.effects if effect.event == "applied" and effect.mode.startswith(("ok", "slow"))}
     left = {operation.args["action"] for operation in run.history.operations if operation.why == "client left"}
-    for call_id in sorted(answered):
+    for call_id in sorted(done):
         call, applied = run.calls.get(call_id), run.applied.get(call_id)
         if call is not None and applied and applied[0].action in left and call.state != "succeeded":
             yield f"call {call_id} of a client that left was done and is {call.state}"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.faults.checker import RULES, check
-from tests.faults.evidence import BudgetRow, Effect, Hold, KeyClaim
+from tests.faults.evidence import BudgetRow, Hold, KeyClaim
 from tests.faults.made_up_runs import (
     BUDGET,
     HELD,
@@ -53,9 +53,8 @@ def _answered_twice(**changes: object) -> RunIndex:
 def _left(run: RunIndex) -> RunIndex:
     left = operation(type="info", answer=None, why="client left")
     history = replace(run.history, operations=(left,))
-    answered: Effect = effect("answered")
     doubtful = _doubtful(run)
-    return replace(doubtful, history=history, effects=[*run.effects, answered])
+    return replace(doubtful, history=history, effects=run.effects)
 
 
 def _sent_twice() -> RunIndex:

@@ -1,5 +1,5 @@
 # The part of asyncpg that the ledger uses; the package ships no type information.
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -33,4 +33,5 @@ async def create_pool(
     timeout: float = 60,
     command_timeout: float | None = None,
     server_settings: Mapping[str, str] | None = None,
+    reset: Callable[[Connection], Awaitable[None]] | None = None,
 ) -> Pool: ...

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from gateway.bundle import check_folder, run_cases
 from gateway.domain.call import CallCount, Facts, Proposed
-from gateway.domain.catalogue import Bundle, PolicySet
+from gateway.domain.catalogue import Bundle, FieldError, PolicySet
+from gateway.domain.decision import PolicyFault, Refusal
 from gateway.domain.findings import Finding
-from gateway.domain.reasons import Effect
+from gateway.domain.reasons import Effect, ReasonCode
 from tests.fakes.small_bundle import SmallBundle
 
 
@@ -23,6 +26,7 @@ class Answer:
     effect: Effect
     reason_code: str
     stage: str = "decide"
+    refusal: Refusal | None = None
 
 
 class Evaluator:
@@ -65,6 +69,36 @@ async def test_a_case_fails_on_another_reason_code(small: SmallBundle):
 
     sentence = "`rooms may be looked at` expects allow POLICY_ALLOWED, and it came out as allow READ_ONLY_ALLOWED at decide"
     assert found == [("error", "case-failed", "cases/rooms.yaml", 9, sentence)]
+
+
+MALFORMED = Answer(
+    Effect.DENY,
+    ReasonCode.ARGUMENTS_INVALID,
+    "validate",
+    Refusal(reason_code=ReasonCode.ARGUMENTS_INVALID, errors=(FieldError(path="/rom", message="unknown field; allowed: room"),)),
+)
+
+
+async def test_a_case_that_expects_any_denial_is_not_satisfied_by_arguments_that_no_policy_saw(small: SmallBundle):
+    found = await run(small, Evaluator(take_room=MALFORMED))
+
+    sentence = (
+        "`taking one is not allowed by anything` expects deny, and it came out as deny ARGUMENTS_INVALID at validate "
+        "(args/rom: unknown field; allowed: room)"
+    )
+    assert found == [("error", "case-failed", "cases/rooms.yaml", 10, sentence)]
+
+
+async def test_a_case_about_the_form_of_arguments_expects_its_reason_code(small: SmallBundle):
+    small.change("cases/rooms.yaml", "expect: {effect: allow, reason_code: POLICY_ALLOWED}", "expect: {effect: deny, reason_code: ARGUMENTS_INVALID}")
+    assert await run(small, Evaluator(find_room=MALFORMED)) == []
+
+
+async def test_a_case_that_fails_on_its_context_names_the_field(small: SmallBundle):
+    refusal = Refusal(reason_code=ReasonCode.CONTEXT_INVALID, errors=(FieldError(path="/version", message="required"),))
+    found = await run(small, Evaluator(find_room=Answer(Effect.DENY, ReasonCode.CONTEXT_INVALID, "validate", refusal)))
+
+    assert [sentence.rpartition(" (")[2] for *_, sentence in found] == ["context/version: required)"]
 
 
 async def test_an_exposed_tool_without_case_is_a_warning(small: SmallBundle):
@@ -148,3 +182,27 @@ async def test_a_failing_case_leaves_the_folder_valid_and_not_good(small: SmallB
     report = await check_folder(small.folder, open_evaluator=evaluator.open, run_tests=pass_tests)
 
     assert (report.is_valid, report.is_good) == (True, False)
+
+
+async def test_policies_that_give_no_decision_in_time_make_the_folder_invalid(small: SmallBundle):
+    @asynccontextmanager
+    async def never(_bundle: Bundle) -> AsyncGenerator[Evaluator]:
+        raise PolicyFault(ReasonCode.POLICY_TIMEOUT, "the evaluation exceeded its limit of 250 ms")
+        yield Evaluator()
+
+    report = await check_folder(small.folder, open_evaluator=never, run_tests=pass_tests)
+
+    assert (report.is_valid, report.is_good) == (False, False)
+    assert [(finding.code, finding.place, finding.message) for finding in report.all_findings] == [
+        ("policy-no-decision", "rego", "The engine gives no decision on an empty call: the evaluation exceeded its limit of 250 ms.")
+    ]
+
+
+async def test_a_host_that_cannot_run_an_engine_is_not_the_bundles_fault(small: SmallBundle):
+    @asynccontextmanager
+    async def never(_bundle: Bundle) -> AsyncGenerator[Evaluator]:
+        raise PolicyFault(ReasonCode.POLICY_ENGINE_UNAVAILABLE, "no worker could be started: Cannot allocate memory")
+        yield Evaluator()
+
+    with pytest.raises(PolicyFault):
+        await check_folder(small.folder, open_evaluator=never, run_tests=pass_tests)

@@ -168,3 +168,30 @@ def test_a_json_key_that_stands_twice_is_refused(small: SmallBundle):
     small.write("data/data.json", '{"a": 1,\n "a": 2}')
 
     assert small.only()[:2] == ("json-syntax", "data/data.json")
+
+
+def test_a_huge_foreign_folder_is_one_finding(tmp_path: Path):
+    for name in range(MAX_FILES + 50):
+        (tmp_path / f"file-{name:05}.txt").touch()
+
+    found = load_bundle(tmp_path)
+
+    assert isinstance(found, list)
+    assert [(finding.code, finding.file) for finding in found] == [("folder-too-large", f"file-{MAX_FILES:05}.txt")]
+
+
+def test_more_bytes_than_a_bundle_may_have_are_one_finding(small: SmallBundle):
+    for number in range(17):
+        small.write(f"data/d{number:02}/data.yaml", "#" * (1024 * 1024 - 1))
+
+    assert [finding.code for finding in small.findings()] == ["folder-too-large"]
+
+
+def test_a_huge_tree_of_folders_is_one_finding(tmp_path: Path):
+    for name in range(MAX_FILES + 1):
+        (tmp_path / f"folder-{name:05}").mkdir()
+
+    found = load_bundle(tmp_path)
+
+    assert isinstance(found, list)
+    assert [finding.code for finding in found] == ["folder-too-large"]
