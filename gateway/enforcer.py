@@ -17,7 +17,7 @@ import orjson
 
 from gateway.domain.answers import Answer, refused, repeated, unsettled
 from gateway.domain.call import Admitted, Authorized, Executed, KnownCall, Normalized, Proposed, Replay, Settled
-from gateway.domain.canonical import canonical_json, integral_floats_as_integers
+from gateway.domain.canonical import integral_floats_as_integers
 from gateway.domain.decision import Again, GatewayFault, Overloaded, Refusal
 from gateway.domain.drafts import decision_draft, redacted_arguments, replay_draft
 from gateway.domain.outcome import CallState, Delivery, Phase
@@ -153,14 +153,19 @@ class Enforcer:
         """All calls of a turn: decided and admitted in order, executed in parallel; N in, N out, same order."""
         twins, conflicting = _group_by_model_id(calls)
         pending: list[Answer | asyncio.Task[Answer]] = []
+        is_away = False
         for index, call in enumerate(calls):
             if index in twins:
                 pending.append(pending[twins[index]])
+            elif is_away:
+                pending.append(_without_ledger(call, "recall"))
             elif index in conflicting:
                 pending.append(await self._refuse(call, Refusal(reason_code=ReasonCode.CALL_ID_REUSED), "recall"))
             else:
                 found = await self._decide(call)
                 pending.append(self._tasks.start(self._finish(found)) if isinstance(found, Admitted) else found)
+                # A database that hangs would make the rest wait one after the other, for nothing.
+                is_away = not isinstance(found, Admitted) and found["decision_id"] is None
         return [await entry if isinstance(entry, asyncio.Task) else entry for entry in pending]
 
     async def evaluate(self, call: Proposed) -> Evaluation:
@@ -354,6 +359,6 @@ def _group_by_model_id(calls: Sequence[Proposed]) -> tuple[dict[int, int], set[i
 def _text(call: Proposed) -> bytes:
     args: Any = {} if call.call.args is None else integral_floats_as_integers(call.call.args)
     try:
-        return canonical_json([call.call.name, args])
-    except ValueError:
+        return orjson.dumps([call.call.name, args], option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # numbers and texts that no arguments may hold; each call is refused for itself
         return repr([call.call.name, args]).encode("utf-8", "surrogatepass")

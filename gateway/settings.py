@@ -10,7 +10,8 @@ from typing import Annotated, Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from gateway.domain.json_values import is_object
 from gateway.domain.principal import Role
@@ -79,12 +80,18 @@ class KeySettings(_Section):
         return self
 
 
+def _check_database_url(url: str) -> str:
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise PydanticCustomError("database_url", "must begin with postgresql://")
+    return url
+
+
 class Settings(_Section):
     """Everything that the operator decides. Durations in seconds, sizes in bytes."""
 
     data_dir: Path = Path(".gateway")
     """Where the embedded PostgreSQL keeps its files."""
-    database_url: Annotated[str | None, Field(pattern=r"^postgres(ql)?://")] = None
+    database_url: Annotated[str, AfterValidator(_check_database_url)] | None = None
     """Your own PostgreSQL, as the application role; the embedded one otherwise."""
     connections: dict[str, ConnectionSettings] = {}
     python_modules: list[str] = []

@@ -120,6 +120,7 @@ async def read_body(request: web.Request) -> Document:
 
 def read_idempotency_keys(request: web.Request, bodies: Sequence[CallBody], prefixes: Sequence[str]) -> list[str | None]:
     """The key of each call: its own, or the header's (for a round: header and position). Raises Problem."""
+    _refuse_split_twins(bodies, prefixes)
     headers = request.headers.getall("Idempotency-Key", [])
     if not headers:
         return [body.idempotency_key for body in bodies]
@@ -139,12 +140,23 @@ def read_idempotency_keys(request: web.Request, bodies: Sequence[CallBody], pref
     return [f"{key} {position}" for position in range(len(bodies))]
 
 
+def _refuse_split_twins(bodies: Sequence[CallBody], prefixes: Sequence[str]) -> None:
+    # A model id that comes twice is one call; the agent service cannot give that one call two keys or two approvals.
+    first: dict[str, CallBody] = {}
+    for body, prefix in zip(bodies, prefixes, strict=True):
+        twin = first.setdefault(body.id, body) if body.id is not None else body
+        for name in ("idempotency_key", "approval_id"):
+            if getattr(twin, name) != getattr(body, name):
+                split = ProblemError(pointer=f"{prefix}/{name}", message="differs from that of an earlier call with the same id")
+                raise Problem(400, "ENVELOPE_INVALID", "One call id has one key and one approval.", errors=[split])
+
+
 def _check(model: type[M], value: Any) -> M:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        errors = [_explain(model, found) for found in error.errors(include_input=False, include_url=False)]
-        raise Problem(400, "ENVELOPE_INVALID", "The request does not have the expected form; see `errors`.", errors=errors[:20]) from None
+        errors = [_explain(model, found) for found in error.errors(include_input=False, include_url=False)[:20]]
+        raise Problem(400, "ENVELOPE_INVALID", "The request does not have the expected form; see `errors`.", errors=errors) from None
 
 
 _SENTENCES = {
@@ -173,10 +185,11 @@ def _explain(model: type[BaseModel], found: ErrorDetails) -> ProblemError:
     loc, kind = found["loc"], found["type"]
     pointer = "".join(f"/{str(part)[:64]}" for part in loc)
     if kind == "extra_forbidden":
-        inside = CallBody if len(loc) > 1 else model
+        name, inside = loc[-1:], CallBody if len(loc) > 1 else model
         message = f"unknown field; allowed: {', '.join(inside.model_fields)}"
-        if inside is not CallBody and loc[0] in ("id", "name", "args", "idempotency_key", "approval_id"):
-            message += f"; `{loc[0]}` belongs inside `{'calls' if 'calls' in model.model_fields else 'call'}`"
+        place = next((part for part in ("call", "calls") if part in inside.model_fields), None)
+        if place is not None and set(name) <= CallBody.model_fields.keys():
+            message += f"; `{name[0]}` belongs inside `{place}`"
     elif kind in _LIMITS:
         message = _LIMITS[kind].format_map(found.get("ctx", {}))
     else:

@@ -115,24 +115,25 @@ async def _answer_problems(request: web.Request, handler: Next) -> web.StreamRes
 def _problem_of(error: Exception, request: web.Request) -> Problem:
     match error:
         case Problem():
-            return error
+            problem = error
         case LedgerUnavailable():
-            return ledger_unavailable()
+            problem = ledger_unavailable()
         case web.HTTPMethodNotAllowed():
             allowed = ", ".join(sorted(error.allowed_methods))
-            return Problem(405, "METHOD_NOT_ALLOWED", f"Use {allowed}.", headers={"Allow": allowed})
+            problem = Problem(405, "METHOD_NOT_ALLOWED", f"Use {allowed}.", headers={"Allow": allowed})
         case web.HTTPNotFound():
-            return Problem(404, "NOT_FOUND", "There is no such route.")
+            problem = Problem(404, "NOT_FOUND", "There is no such route.")
         case web.HTTPRequestEntityTooLarge():
-            return Problem(413, "BODY_TOO_LARGE", f"The body may have at most {MAX_BODY_BYTES} bytes.")
-        case web.RequestPayloadError():
-            return Problem(
-                400, "BODY_INCOMPLETE", "The body ended before it was complete, or is not sent in the form that its headers say."
-            )
-        case ConnectionError() if request.transport is None or request.transport.is_closing():
-            # The client hung up while it was sending: nobody's defect, and nobody reads this.
-            return Problem(400, "BODY_INCOMPLETE", "The body ended before it was complete.")
+            problem = Problem(413, "BODY_TOO_LARGE", f"The body may have at most {MAX_BODY_BYTES} bytes.")
+        case ConnectionError() | web.RequestPayloadError() if not isinstance(error, ConnectionError) or _has_left(request):
+            # Nobody's defect, and where the client hung up, nobody reads this.
+            problem = Problem(400, "BODY_INCOMPLETE", "The body ended early, or is not sent in the form that its headers say.")
         case _:
             resource = request.match_info.route.resource
             LOG.error("request_failed", method=request.method, route=resource and resource.canonical, exc_info=error)
-            return Problem(500, "INTERNAL_ERROR", "The gateway failed. Nothing more is known here; see its log.")
+            problem = Problem(500, "INTERNAL_ERROR", "The gateway failed. Nothing more is known here; see its log.")
+    return problem
+
+
+def _has_left(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()

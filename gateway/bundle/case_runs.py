@@ -1,7 +1,7 @@
 """Running decision cases: each one through the gateway's own stages, against the decision that it expects."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 from uuid import NAMESPACE_OID, uuid5
 
@@ -18,7 +18,8 @@ MAX_MILLISECONDS = 50.0
 """Slower than this, best of three, a case stops activation."""
 _ATTEMPTS = 3
 _NAMED_ERRORS = 3
-_MALFORMED = (ReasonCode.ARGUMENTS_INVALID, ReasonCode.CONTEXT_INVALID)
+_MALFORMED: Mapping[str, str] = {ReasonCode.ARGUMENTS_INVALID: "args", ReasonCode.CONTEXT_INVALID: "context"}
+"""Codes of calls whose form no policy ever saw, with the part that does not fit."""
 
 
 class Evaluation(Protocol):
@@ -92,7 +93,7 @@ async def _run_case(bundle: Bundle, case: Placed[Case], evaluate: Evaluate, cloc
 
 
 def _name_errors(answer: Evaluation) -> str:
-    part = "context" if answer.reason_code == ReasonCode.CONTEXT_INVALID else "args"
+    part = _MALFORMED[answer.reason_code]
     errors = answer.refusal.errors if answer.refusal else ()
     return "; ".join(f"{part}{error.path}: {error.message}" for error in errors[:_NAMED_ERRORS])
 

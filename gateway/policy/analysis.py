@@ -112,11 +112,19 @@ def _try_patterns(sandbox: Sandbox, uses: list[Use]) -> Iterator[Finding]:
 
 def _try_decision(sandbox: Sandbox, sources: Mapping[str, str], data: Mapping[str, Any]) -> Iterator[Finding]:
     policies = assemble(sources, data, "sha256:check")
-    error = sandbox.load(policies.modules, policies.data)
-    if error is None:
-        mark, error = sandbox.decide(CANARY)
-        if mark == worker.RESULT:
-            return
+    try:
+        error = sandbox.load(policies.modules, policies.data)
+        if error is None:
+            mark, error = sandbox.decide(CANARY)
+            if mark == worker.RESULT:
+                return
+    except SandboxError as fault:
+        yield _whole(
+            "policy-no-decision",
+            f"The engine gives no decision on an empty call: {fault}.",
+            "Look for loops inside loops, and for rules that do not depend on the tool; a decision must take far less than its limit.",
+        )
+        return
     yield _whole(
         "rego-no-decision", f"The policies have no decision on an empty call: {explain_error(error)}.", "Correct the rule that is named."
     )

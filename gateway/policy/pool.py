@@ -84,24 +84,12 @@ class WorkerPool:
         self._starting.add(process)
         try:
             await load(process, self._loading)
-            await self._prove(process)
+            await prove(process, self._evaluation_s)
         except BaseException:
             self._starting.discard(process)
             await process.end()
             raise
         return process
-
-    async def _prove(self, process: WorkerProcess) -> None:
-        """A canary decision within a call's limit, best of three: a busy machine is no fault of the policies."""
-        clock = asyncio.get_running_loop().time
-        for _ in range(_PROOFS):
-            canary = Evaluation(worker.PROVE, CANARY, worker.PROVE_S)
-            began = clock()
-            process.send(canary)
-            read_answer_frame(*await canary.answer)
-            if clock() - began <= self._evaluation_s:
-                return
-        raise PolicyFault(ReasonCode.POLICY_TIMEOUT, f"the evaluation exceeded its limit of {self._evaluation_s * 1000:.0f} ms")
 
     def _enlist(self, process: WorkerProcess) -> None:
         self._starting.discard(process)
@@ -166,6 +154,19 @@ class WorkerPool:
         task = asyncio.get_running_loop().create_task(work)
         tasks.add(task)
         task.add_done_callback(tasks.discard)
+
+
+async def prove(process: WorkerProcess, limit_s: float) -> None:
+    """A canary decision within a call's limit, best of three: a busy machine is no fault of the policies. PolicyFault otherwise."""
+    clock = asyncio.get_running_loop().time
+    for _ in range(_PROOFS):
+        canary = Evaluation(worker.PROVE, CANARY, worker.PROVE_S)
+        began = clock()
+        process.send(canary)
+        read_answer_frame(*await canary.answer)
+        if clock() - began <= limit_s:
+            return
+    raise PolicyFault(ReasonCode.POLICY_TIMEOUT, f"the evaluation exceeded its limit of {limit_s * 1000:.0f} ms")
 
 
 def read_answer_frame(mark: int, body: bytes) -> bytes:

@@ -235,3 +235,44 @@ async def test_lets_a_python_tool_say_what_did_not_happen(
     assert (answer["result"]["status"], answer["result"]["reason_code"]) == (status, code)
     assert "SECRET-TEXT" not in str(await gateway.decision(answer["decision_id"]))
     assert AGENT not in str(answer)
+
+
+async def test_a_key_that_was_answered_through_the_business_key_stays_bound_to_that_call(
+    open_with: OpenGateway, copied_bundle: Path, add_tool: Callable[..., None]
+):
+    add_tool("order", "note", **BUSINESS | {"idempotency": {"key": ["subject", "args.n"], "window": "1s"}})
+    gateway = await open_with(copied_bundle, **MODULES)
+    order: dict[str, Any] = {"workflow": "trip_booking"}
+    first = await gateway.call("order", {"n": 1}, idempotency_key=new_key(), **order)
+    key = new_key()
+    joined = await gateway.call("order", {"n": 1}, idempotency_key=key, **order)
+    other = await gateway.call("order", {"n": 2}, idempotency_key=key, **order)
+    assert (joined["decision_id"], other["result"]["reason_code"]) == (first["decision_id"], "IDEMPOTENCY_KEY_REUSED")
+    await asyncio.sleep(1.1)  # the business key is free again; the transport key is not
+    again = await gateway.call("order", {"n": 1}, idempotency_key=key, **order)
+    assert (again["decision_id"], again["replayed"]) == (first["decision_id"], True)
+    assert len(functions.ARRIVALS) == 1
+
+
+async def test_hides_the_data_of_an_earlier_call_once_the_permission_is_gone(
+    open_with: OpenGateway, copied_bundle: Path, edit: Callable[..., None]
+):
+    before = await open_with(copied_bundle)
+    first = await before.call("search_hotels", PARIS)
+    principals = yaml.safe_load((copied_bundle / "principals.yaml").read_text())
+    principals["agents"]["travel-assistant"]["act_for"].remove("ada")
+    edit("principals.yaml", agents=principals["agents"])
+    for case in (copied_bundle / "cases").iterdir():
+        case.unlink()
+    after = await open_with(copied_bundle)
+    _, now = await after.get(f"/v1/calls/{first['decision_id']}")
+    assert (now["result"]["status"], now["result"]["data"], now["result"]["data_omitted"]) == ("ok", None, "not_permitted")
+
+
+async def test_many_equal_sends_at_once_are_one_and_none_is_called_suppressed(gateway: Gateway):
+    key = new_key()
+    send: dict[str, Any] = {"key": "dev-alerts-key", "workflow": "trip_alerts", "subject": "cy", "run_id": "r1"}
+    answers = await asyncio.gather(*(gateway.call("send_notification", ALERT, idempotency_key=key, **send) for _ in range(60)))
+    assert {answer["result"]["status"] for answer in answers} <= {"ok", "in_progress"}
+    assert len({answer["decision_id"] for answer in answers}) == 1
+    assert gateway.travel.arrivals.count("POST /notifications") == 1

@@ -16,6 +16,7 @@ OPERATOR = "dev-operator-key"
 
 async def _until(gateway: Gateway, decision_id: str, status: str, *, key: str = "dev-agent-key", seconds: float = 20) -> Any:
     """The call as it stands once it has `status`."""
+    now: Any = None
     for _ in range(int(seconds * 5)):
         _, now = await gateway.get(f"/v1/calls/{decision_id}", key=key)
         if now["result"]["status"] == status:

@@ -146,3 +146,11 @@ async def test_holds_no_database_connection_while_tools_run(open_with: OpenGatew
     assert (status, not waiting.done()) == (200, True)
     assert {answer["result"]["status"] for answer in await waiting} == {"ok"}
     assert page["items"]
+
+
+async def test_refuses_two_keys_for_the_two_places_of_one_call(gateway: Gateway):
+    twins = [{"id": "a", "name": "search_hotels", "args": PARIS, "idempotency_key": new_key()} for _ in range(2)]
+    body = {"workflow": "trip_planning", "run_id": "r1", "on_behalf_of": "ada", "calls": twins}
+    status, problem = await gateway.post("/v1/rounds", body)
+    assert (status, problem["errors"][0]["pointer"]) == (400, "/calls/1/idempotency_key")
+    assert gateway.travel.arrivals == []

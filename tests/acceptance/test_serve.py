@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +96,46 @@ async def test_accepts_configured_keys_only_and_refuses_another_revision(copied_
     async with serving("--dev", *args) as (process, _):
         _, stderr = await process.communicate()
         assert (process.returncode, b"not made by --dev" in stderr) == (1, True)
+
+
+async def test_a_policy_that_is_too_slow_is_a_finding_of_check_and_of_serve(copied_bundle: Path, data_dir: Path):
+    loops = "".join(f"\tsome {name} in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]\n" for name in "abcde")
+    rule = f'deny contains "POLICY_DENIED" if {{\n{loops}\t(((a + b) + c) + d) + e == 61\n}}\n'
+    (copied_bundle / "rego" / "slow.rego").write_text(f"package policies.travel.slow\n\n{rule}")
+    check = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gateway", "check", str(copied_bundle), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    stdout, stderr = await check.communicate()
+    assert (check.returncode, b"rego: error policy-no-decision" in stdout, b"Traceback" in stderr) == (3, True, False)
+    async with serving("--dev", "--bundle", str(copied_bundle), "--port", "0", "--data-dir", str(data_dir)) as (process, _):
+        _, stderr = await process.communicate()
+        assert (process.returncode, b"policy-no-decision" in stderr) == (3, True)
+
+
+async def test_a_port_that_is_taken_is_named(travel_bundle: Path, data_dir: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        async with serving("--dev", "--bundle", str(travel_bundle), "--port", port, "--data-dir", str(data_dir)) as (process, _):
+            _, stderr = await process.communicate()
+        sentence = f"gateway: port {port} of 127.0.0.1 is in use; choose another one with --port"
+        assert (process.returncode, sentence in stderr.decode()) == (1, True)
+
+
+async def test_a_database_that_does_not_answer_is_named_without_its_password(travel_bundle: Path, tmp_path: Path):
+    config = tmp_path / "gateway.yaml"
+    config.write_text("connections:\n  travel: {origin: 'http://127.0.0.1:9', internal: true}\n")
+    url = "postgresql://somebody:s3cret@127.0.0.1:9/ledger"
+    async with serving("--bundle", str(travel_bundle), "--port", "0", "--config", str(config), "--database-url", url) as (process, _):
+        _, stderr = await process.communicate()
+    assert (process.returncode, stderr.decode()) == (
+        10,
+        "gateway: the database at 127.0.0.1:9/ledger does not answer as needed: ConnectionRefusedError\n",
+    )
+
+
+async def test_says_nothing_on_stderr_where_nothing_is_wrong(travel_bundle: Path, data_dir: Path):
+    args = ("--dev", "--bundle", str(travel_bundle), "--port", "0", "--data-dir", str(data_dir))
+    async with serving(*args, XDG_RUNTIME_DIR="") as (process, _):
+        process.send_signal(signal.SIGTERM)
+        _, stderr = await process.communicate()
+    assert (process.returncode, stderr) == (0, b"")

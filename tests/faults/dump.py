@@ -17,7 +17,7 @@ from tests.faults.evidence import BudgetRow, Call, Dump, Hold, KeyClaim, Record
 IS_ADMITTED = "SELECT EXISTS (SELECT FROM records WHERE decision_id = $1 AND kind = 'decision' AND effect = 'allow')"
 """Asked by the tool service on its own connection: only a committed decision is seen."""
 
-LOG_HEAD = re.compile(r"^after .*UPDATE log_heads", re.DOTALL)
+LOG_HEAD = "after fetchrow UPDATE log_heads"
 """The point at which a gateway holds the log head: after the statement that extends it, before its COMMIT."""
 
 ADMISSION_COMMITTED = "after execute COMMIT"

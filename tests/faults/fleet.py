@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -87,6 +88,7 @@ class Fleet:
         self._launcher = _start("tests.faults.launch")
         _read_line(self._launcher)
         self._started = 0
+        self._starting = threading.Lock()
         self.config = _write_config(folder, tool_origin or self.tool_url)
 
     def __enter__(self) -> Self:
@@ -106,14 +108,18 @@ class Fleet:
 
     def begin(self, name: str, *, database_url: str | None = None, **environment: str) -> None:
         """Start a gateway without waiting for it."""
-        self._started += 1
+        with self._starting:
+            self._started += 1
+            self._fork(name, database_url or self.database_url, environment)
+
+    def _fork(self, name: str, database_url: str, environment: Mapping[str, str]) -> None:
         stdout, stderr = (self.folder / f"{name}-{self._started}.{stream}" for stream in ("out", "err"))
         order = {
             "argv": [
                 "serve", "--bundle", str(self.bundle), "--port", "0", "--config", str(self.config),
-                "--database-url", database_url or self.database_url,
+                "--database-url", database_url,
             ],
-            "env": environment,
+            "env": dict(environment),
             "stdout": str(stdout),
             "stderr": str(stderr),
         }  # fmt: skip
@@ -240,8 +246,7 @@ def _copy_bundle(target: Path, subjects: int) -> Path:
     shutil.copytree(BUNDLE, target)
     path = target / "principals.yaml"
     principals = yaml.safe_load(path.read_text())
-    grant = {"permissions": ["fault:read", "fault:write"]}
-    principals["subjects"] |= {f"s{number:04d}": dict(grant) for number in range(1, subjects + 1)}
+    principals["subjects"] |= {f"s{number:04d}": {"permissions": ["fault:read", "fault:write"]} for number in range(1, subjects + 1)}
     path.write_text(yaml.safe_dump(principals, sort_keys=False))
     return target
 

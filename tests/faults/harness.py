@@ -3,18 +3,24 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
 
 import aiohttp
+import asyncpg
 
+from gateway.ledger.embedded import EmbeddedPostgres
+from gateway.ledger.migrate import APP_ROLE
+from tests.conftest import TEMPLATE, url_of
 from tests.faults.checker import check
+from tests.faults.evidence import JsonLines
 from tests.faults.fleet import Fleet, open_fleet
 from tests.faults.load import Client
 from tests.faults.run_index import RunIndex, Violation
-from tests.faults.sizes import KEPT, make_folder
+from tests.faults.sizes import KEPT, ROWS, Progress, make_folder
 
 RECOVERY_S = 40.0
 """How long the gateways have for ending every lease and every doubt that they can end."""
@@ -62,6 +68,48 @@ async def judge(fleet: Fleet, row: str, *, is_at_rest: bool = True, wait_s: floa
         evidence.keep(folder)
         (folder / "violations").write_text("".join(f"{violation}\n" for violation in found))
     return found
+
+
+@asynccontextmanager
+async def fresh_database(server: EmbeddedPostgres) -> AsyncGenerator[str]:
+    """The URL of a new database, as the application's role; dropped in the end."""
+    name = f"faults_{uuid4().hex}"
+    await _execute(server.owner_url, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+    try:
+        yield url_of(server.owner_url, name, APP_ROLE)
+    finally:
+        await _execute(server.owner_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def _execute(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url, timeout=10)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+Batch = Callable[[int, int], Awaitable[list[Violation]]]
+"""Runs so many of a row's unit with a seed; answers what was violated."""
+
+
+async def run_row(name: str, batch: Batch) -> None:
+    """Batch after batch until the row is done; stops at the first violation. Writes one result line."""
+    row = ROWS[name]
+    progress, began = Progress(row), time.monotonic()
+    start, found = progress.done, list[Violation]()
+    try:
+        while progress.left and not found:
+            count = progress.next_batch
+            found = await batch(count, int(os.environ.get("FAULTS_SEED", "1")) + progress.done)
+            if not found:
+                progress.add(count)
+    finally:
+        line = {"row": name, "done": progress.done - start, "total": progress.done, "wanted": row.wanted, "violations": len(found)}
+        results = JsonLines(make_folder(KEPT) / "results.jsonl")
+        results.write(line | {"seconds": round(time.monotonic() - began, 1), "is_complete": not progress.left and not found})
+        results.close()
+    assert found == [], summarize(found)
 
 
 def socket_folder(database_url: str) -> str:

@@ -265,7 +265,10 @@ def ignore_versions() -> None:
 
 def shuffle_locks() -> None:
     # Versions are locked before budgets and keep those apart that share any: the order of budgets alone would not show.
-    swap_sql(("ORDER BY subject, tool\nON CONFLICT", "ORDER BY random()\nON CONFLICT"), ("ORDER BY name, scope, period\nON CONFLICT", "ORDER BY random()\nON CONFLICT"))
+    swap_sql(
+        ("ORDER BY subject, tool\nON CONFLICT", "ORDER BY random()\nON CONFLICT"),
+        ("ORDER BY name, scope, period\nON CONFLICT", "ORDER BY random()\nON CONFLICT"),
+    )
 
 
 def let_clients_cancel() -> None:

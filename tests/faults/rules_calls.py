@@ -105,9 +105,9 @@ def check_ledger_is_there(run: RunIndex) -> Iterator[str]:
     if run.history.nemeses:
         return
     for operation in run.history.operations:
-        is_without_record = operation.type == "ok" and operation.decision_id is None
-        if (operation.type == "fail" and operation.http is not None) or is_without_record:
-            yield f"operation {operation.n} ({operation.tool} for {operation.subject}) got {operation.http} {operation.why or ''}"
+        is_unavailable = operation.type == "ok" and _code(operation) == "LEDGER_UNAVAILABLE"
+        if (operation.type == "fail" and operation.http is not None) or is_unavailable:
+            yield f"operation {operation.n} ({operation.tool} for {operation.subject}) got {operation.http} {operation.why or 'LEDGER_UNAVAILABLE'}"
 
 
 def _same_calls(run: RunIndex) -> Mapping[tuple[str, frozenset[str]], list[Operation]]:

@@ -123,13 +123,12 @@ class _Walker:
 
     def _comparisons(self, kind: str, content: Node, names: Names) -> Iterator[Use]:
         """What is compared with a part of the input: the other side of ``==``, ``!=`` or ``=``, or the items behind ``in``."""
+        pairs: list[tuple[Node, list[Node]]] = []
         if kind == "Membership":
             of, others = kind_of(content["collection"])
             pairs = [(content["value"], others["items"] if of in ("Set", "Array") else [])]
         elif kind in ("BoolExpr", "AssignExpr"):
             pairs = [(content["lhs"], [content["rhs"]]), (content["rhs"], [content["lhs"]])]
-        else:
-            pairs = []
         for side, others in pairs:
             path = self.resolve(side, names)
             if path is not None and path[0] == "input":

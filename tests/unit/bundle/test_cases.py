@@ -90,7 +90,9 @@ async def test_a_case_that_expects_any_denial_is_not_satisfied_by_arguments_that
 
 
 async def test_a_case_about_the_form_of_arguments_expects_its_reason_code(small: SmallBundle):
-    small.change("cases/rooms.yaml", "expect: {effect: allow, reason_code: POLICY_ALLOWED}", "expect: {effect: deny, reason_code: ARGUMENTS_INVALID}")
+    small.change(
+        "cases/rooms.yaml", "expect: {effect: allow, reason_code: POLICY_ALLOWED}", "expect: {effect: deny, reason_code: ARGUMENTS_INVALID}"
+    )
     assert await run(small, Evaluator(find_room=MALFORMED)) == []
 
 

@@ -204,6 +204,40 @@ def test_a_budget_of_two_minds_is_told_which_one_to_choose(small: SmallBundle, s
     assert [finding.message for finding in small.findings()] == [f"`calls_per_run` {sentence}"]
 
 
+def test_findings_in_a_list_name_the_entry_and_not_its_number(small: SmallBundle):
+    small.change("budgets.yaml", "  unit: usd\n", "  unit: eur\n")
+    small.change("cases/rooms.yaml", "now: 2026-03-01T10:00:00+01:00", "now: yesterday")
+    small.change("cases/rooms.yaml", "reason_code: POLICY_ALLOWED", "reason_code: POLICY_ALOWED")
+
+    assert [finding.message for finding in small.findings()] == [
+        "`taking one is not allowed by anything`: `now` must be a time with its zone, such as 2026-03-01T10:00:00Z"
+    ]
+    small.change("cases/rooms.yaml", "now: yesterday", "now: 2026-03-01T10:00:00+01:00")
+    assert [finding.message for finding in small.findings()] == [
+        "`spend_per_day`: no tool has a cost in `eur`; units: calls, usd",
+        "`rooms may be looked at`: there is no reason code `POLICY_ALOWED`",
+    ]
+
+
+def test_an_entry_without_a_name_keeps_its_number(small: SmallBundle):
+    small.change("budgets.yaml", "name: calls_per_run, ", "")
+
+    assert [finding.message for finding in small.findings()] == ["`0.name` is missing"]
+
+
+def test_a_misspelt_name_in_rego_is_found_in_the_bundle(small: SmallBundle):
+    small.change("rego/small/rooms.rego", "find_room", "find_rooms")
+
+    assert small.only() == ("rego-unknown-name", "rego/small/rooms.rego", 3)
+    assert small.findings()[0].mend == "Did you mean `find_room`?"
+
+
+def test_a_misspelt_attribute_in_rego_is_a_warning(small: SmallBundle):
+    small.change("rego/small/rooms.rego", 'if input.tool.name == "find_room"', 'if input.subject.attributes.timezon == "UTC"')
+
+    assert [(finding.code, finding.severity) for finding in small.findings()] == [("rego-attribute-unknown", "warning")]
+
+
 def test_a_value_that_may_have_two_forms_is_explained_in_the_form_that_fits(small: SmallBundle):
     small.change(TAKE, "window: 30m}", "windw: 30m}")
 

@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-from gateway.bundle import CheckedBundle, load_files
+from gateway.bundle import CheckedBundle, load_bundle, load_files
+from gateway.bundle.folder import MAX_FILES
 from gateway.domain.catalogue import MICRO, Replay, Risk
 from gateway.domain.findings import Finding
 from tests.fakes.small_bundle import SmallBundle

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from gateway.cli.decisions import decisions
 from gateway.cli.terminal import printable, to_json
 from gateway.domain.record import FIELDS
+from gateway.domain.search import SEARCH_FIELDS
 
 RECORD: dict[str, Any] = dict.fromkeys(FIELDS) | {
     "decision_id": "0199-a", "position": 7, "kind": "decision", "at": "2026-03-01T10:00:00.000001Z", "tenant": "default",
@@ -140,6 +141,62 @@ async def test_a_key_may_stand_in_a_file(tmp_path: Path):
     async with gateway({"items": [], "next_cursor": None}) as (url, asked):
         await run("list", "--url", url, "--key-file", str(tmp_path / "key"), key=None)
     assert asked[0].headers["Authorization"] == "Bearer from-file"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "counts"),
+    [
+        (["--key", "told", "--key-file", "FILE"], "from-environment", "told"),
+        (["--key-file", "FILE"], "from-environment", "from-file"),
+        (["--key", "told"], "from-environment", "told"),
+        ([], "from-environment", "from-environment"),
+    ],
+)
+async def test_a_key_that_is_told_counts_before_a_file_and_a_file_before_the_environment(
+    tmp_path: Path, arguments: list[str], environment: str, counts: str
+):
+    (tmp_path / "key").write_text("from-file\n")
+    told = [str(tmp_path / "key") if argument == "FILE" else argument for argument in arguments]
+    async with gateway({"items": [], "next_cursor": None}) as (url, asked):
+        await run("list", "--url", url, *told, key=environment)
+    assert asked[0].headers["Authorization"] == f"Bearer {counts}"
+
+
+async def test_a_key_of_several_lines_is_a_usage_error(tmp_path: Path):
+    (tmp_path / "key").write_text("one\ntwo\n")
+    done = await run("list", "--url", "http://127.0.0.1:9", "--key-file", str(tmp_path / "key"), key=None)
+    assert (done.exit_code, "not one line" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("url", ["foo", "127.0.0.1:8080", "localhost:8080", "ftp://127.0.0.1", ""])
+async def test_a_url_without_http_is_a_usage_error(url: str):
+    done = await run("list", "--url", url)
+    assert (done.exit_code, "is not a url such as http://127.0.0.1:8080" in done.stderr) == (2, True)
+
+
+async def test_says_in_the_systems_words_why_nobody_answers():
+    done = await run("list", "--url", "http://127.0.0.1:9")
+    assert done.stderr == "gateway: no answer from http://127.0.0.1:9: Connection refused\n"
+    done = await run("list", "--url", "http://nowhere.invalid:9")
+    assert (done.exit_code, "ssl:" in done.stderr) == (10, False)
+
+
+@pytest.mark.parametrize("decision_id", ["", ".", ".."])
+async def test_what_cannot_be_an_id_is_not_looked_for(decision_id: str):
+    async with gateway(FOUND) as (url, asked):
+        done = await run("get", decision_id, "--url", url)
+    assert (done.exit_code, done.stderr, asked) == (8, "gateway: NOT_FOUND: That is no decision id.\n", [])
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+async def test_times_beyond_what_can_be_calculated_with_are_usage_errors(time: str):
+    assert (await run("list", "--after", time)).exit_code == 2
+
+
+async def test_help_names_the_fields_of_a_search_and_how_terms_combine():
+    text = " ".join((await run("list", "--help")).stdout.split())
+    assert all(field in text for field in SEARCH_FIELDS)
+    assert "Terms of one field are alternatives, terms of different fields must all hold." in text
 
 
 def test_texts_of_others_cannot_move_the_cursor():
