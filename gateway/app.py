@@ -16,6 +16,7 @@ from gateway.api.services import InForce, Services
 from gateway.bundle import CheckedBundle, Evaluate, Report, check_folder, load_files
 from gateway.bundle.archive import pack_files, unpack_files
 from gateway.domain.catalogue import Bundle, Execute
+from gateway.domain.decision import GatewayFault
 from gateway.domain.drafts import activation_draft
 from gateway.domain.principal import Caller, Role
 from gateway.enforcer import Enforcer, build_path
@@ -77,8 +78,11 @@ class Running:
 
 
 def report_fault(error: Exception) -> None:
-    """Log a fault that was turned into a refusal."""
-    LOG.error("fault_refused", exc_info=error)
+    """Log a fault that was turned into a refusal: a known one in a line, a defect of ours with where it happened."""
+    if isinstance(error, GatewayFault):
+        LOG.warning("fault_refused", reason_code=error.reason_code.value, detail=error.detail)
+    else:
+        LOG.error("defect_refused", exc_info=error)
 
 
 def open_evaluator(bundle: Bundle) -> AbstractAsyncContextManager[Evaluate]:
@@ -92,10 +96,12 @@ async def check(folder: Path) -> Report:
 
 
 @asynccontextmanager
-async def open_gateway(settings: Settings, *, bundle_dir: Path, dev: "DevMode | None" = None) -> AsyncGenerator[Running]:
-    """Everything between the database and the HTTP application, closed in reverse order. Raises StartError, SettingsError."""
+async def open_gateway(settings: Settings, *, report: Report, dev: "DevMode | None" = None) -> AsyncGenerator[Running]:
+    """Everything between the database and the HTTP application, closed in reverse order.
+
+    `report` is what `check` found of the bundle to serve. Raises StartError, SettingsError.
+    """
     is_dev = dev is not None
-    report = await check(bundle_dir)
     if report.checked is None or not report.is_good:
         raise BundleRefused(report)
     bundle = report.checked.bundle

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+import structlog
 from hypothesis import settings
 
 from gateway.ledger.embedded import EmbeddedPostgres
@@ -22,6 +23,9 @@ TEMPLATE = "template_gateway"
 # Machines are shared and noisy: how long one example takes says nothing here.
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
+
+# Tracebacks with all locals, as structlog prints them by default, take longer than the database waits.
+structlog.configure(processors=[structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer()])
 
 for _name in [name for name in os.environ if name.startswith("GATEWAY_") or name in {"TRAVEL_API", "GEMINI_API_KEY"}]:
     del os.environ[_name]  # a developer's settings must not decide what the tests test

@@ -16,7 +16,7 @@ import structlog
 from aiohttp import web
 
 from gateway.api.server import make_runner
-from gateway.app import DEV_HOSTS, BundleRefused, DevMode, StartError, open_gateway, operator_database
+from gateway.app import DEV_HOSTS, BundleRefused, DevMode, StartError, check, open_gateway, operator_database
 from gateway.cli.check import show_report
 from gateway.cli.protocol_log import log_protocol
 from gateway.cli.settings import (
@@ -104,7 +104,7 @@ async def _serve(settings: Settings, bundle_dir: Path, host: str, port: int, *, 
         parent.watch(on_end=stop.set)
     async with _sample_service(settings, is_dev=is_dev) as travel_api:
         dev = DevMode(travel_api=travel_api) if travel_api is not None else None
-        async with open_gateway(settings, bundle_dir=bundle_dir, dev=dev) as running:
+        async with open_gateway(settings, report=await check(bundle_dir), dev=dev) as running:
             runner = make_runner(running.app, patience_s=settings.drain_s)
             await runner.setup()
             try:

@@ -19,7 +19,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.api.server import make_runner
-from gateway.app import DevMode, open_gateway
+from gateway.app import DevMode, check, open_gateway
+from gateway.bundle import Report, compute_revision
 from gateway.sample.travel import create_app as create_travel
 from gateway.settings import Settings
 
@@ -137,12 +138,28 @@ def copied_bundle(travel_bundle: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(travel_bundle, tmp_path / "bundle"))
 
 
+async def _checked(bundle: Path) -> Report:
+    """The report on a bundle; equal files are checked once a session, since most tests serve the same ones."""
+    revision = _revision_of(bundle)
+    if revision not in _REPORTS:
+        _REPORTS[revision] = await check(bundle)
+    return _REPORTS[revision]
+
+
+def _revision_of(bundle: Path) -> str:
+    files = (path for path in bundle.rglob("*") if path.is_file())
+    return compute_revision({path.relative_to(bundle).as_posix(): path.read_bytes() for path in files})
+
+
+_REPORTS: dict[str, Report] = {}
+
+
 @asynccontextmanager
 async def running_gateway(bundle: Path, settings: dict[str, Any], travel: Travel) -> AsyncGenerator[Gateway]:
     """A wired gateway behind a real server on a free port."""
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(
-            open_gateway(Settings.model_validate(settings), bundle_dir=bundle, dev=DevMode(travel_api=travel.url))
+            open_gateway(Settings.model_validate(settings), report=await _checked(bundle), dev=DevMode(travel_api=travel.url))
         )
         runner = make_runner(running.app, patience_s=1)
         await runner.setup()

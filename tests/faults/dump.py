@@ -62,9 +62,10 @@ async def read_dump(url: str) -> Dump:
     """Everything that the checker looks at, in one snapshot."""
     connection = await asyncpg.connect(url, timeout=10)
     try:
-        async with connection.transaction(isolation="repeatable_read", readonly=True):
-            taken_at = await connection.fetchval("SELECT clock_timestamp()")
-            rows = {table: await connection.fetch(f"SELECT * FROM {table}") for table in _TABLES}  # noqa: S608 - our own names
+        await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        taken_at = await connection.fetchval("SELECT clock_timestamp()")
+        rows = {table: await connection.fetch(f"SELECT * FROM {table}") for table in _TABLES}  # noqa: S608 - our own names
+        await connection.execute("COMMIT")
     finally:
         await connection.close()
     return Dump(

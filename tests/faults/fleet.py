@@ -144,7 +144,7 @@ class Fleet:
             time.sleep(_POLL_S)
 
     def kill(self, name: str) -> None:
-        """kill -9."""
+        """Kill it with SIGKILL."""
         self._note("kill", name)
         self._end(name, signal.SIGKILL)
 

@@ -6,6 +6,7 @@ before the gateway's own command line runs. All gateways die with this process, 
 """
 
 import ctypes
+import importlib
 import json
 import os
 import signal
@@ -13,9 +14,7 @@ import sys
 import traceback
 from typing import Any
 
-import gateway.app
 import gateway.cli
-import gateway.cli.serve  # noqa: F401 - imported once, before the first fork
 from tests.faults import patches, planted, points
 
 _PR_SET_PDEATHSIG = 1
@@ -75,6 +74,8 @@ def _die_with_parent() -> None:
 def main() -> None:
     """Fork on order until stdin ends."""
     _die_with_parent()
+    for module in ("gateway.app", "gateway.cli.serve"):
+        importlib.import_module(module)  # once, before the first fork
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended gateways leave nothing behind
     print(json.dumps({"ready": True}), flush=True)  # noqa: T201 - the protocol
     for line in sys.stdin:

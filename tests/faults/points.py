@@ -6,6 +6,7 @@ Points count from the moment a request with the header ``X-Fault-Marker`` arrive
 
 import asyncio
 import functools
+import importlib
 import os
 import re
 import signal
@@ -20,7 +21,6 @@ import aiohttp
 import asyncpg
 import uvloop
 from aiohttp import web
-from asyncpg.prepared_stmt import PreparedStatement
 
 MARKER = "X-Fault-Marker"
 KINDS = ("sql", "await", "send")
@@ -33,7 +33,7 @@ _STATEMENTS = ("execute", "executemany", "fetch", "fetchmany", "fetchrow", "fetc
 class Order:
     """Do something at the n-th point of a kind (of those whose label matches)."""
 
-    signal: signal.Signals
+    what: signal.Signals
     kind: str
     label: re.Pattern[str] | None
     number: int
@@ -45,7 +45,7 @@ class Order:
         if match is None or match["kind"] not in KINDS:
             raise ValueError(f"not an order: {text}; write KIND:K or KIND/REGEX/:K, KIND one of {', '.join(KINDS)}")
         label = re.compile(match["label"], re.DOTALL) if match["label"] else None
-        return cls(signal=number, kind=match["kind"], label=label, number=int(match["number"]))
+        return cls(what=number, kind=match["kind"], label=label, number=int(match["number"]))
 
 
 class Points:
@@ -83,20 +83,29 @@ class Points:
             return
         self._matching += 1
         if self._matching == order.number:
-            if order.signal is signal.SIGSTOP:
+            if order.what is signal.SIGSTOP:
                 self._order = None  # once
-            os.kill(os.getpid(), order.signal)
+            os.kill(os.getpid(), order.what)
 
 
 def install(points: Points) -> None:
     """Put the points in place. Call it before the gateway's loop exists."""
+    prepared = importlib.import_module("asyncpg.prepared_stmt").PreparedStatement
     for name in _STATEMENTS:
-        _around_statement(asyncpg.Connection, name, points, lambda _self, args: str(args[0]))
-        _around_statement(PreparedStatement, name, points, lambda self, _args: self.get_query())
+        _around_statement(asyncpg.Connection, name, points, _given_text)
+        _around_statement(prepared, name, points, _prepared_text)
     _around_sends(points)
     _count_from_marker(points)
     for module in (uvloop, asyncio):
         _step_tasks(module, points)
+
+
+def _given_text(_: Any, args: tuple[Any, ...]) -> str:
+    return str(args[0])
+
+
+def _prepared_text(statement: Any, _: tuple[Any, ...]) -> str:
+    return statement.get_query()
 
 
 def _around_statement(owner: Any, name: str, points: Points, text_of: Callable[[Any, tuple[Any, ...]], str]) -> None:

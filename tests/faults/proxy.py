@@ -17,7 +17,8 @@ from tests.faults.dump import COMMIT_TEXT
 _SSL_REQUEST = 80877103
 _CHUNK = 64 * 1024
 
-Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
+Reader = asyncio.StreamReader
+Writer = asyncio.StreamWriter
 Connect = Callable[[], Awaitable[tuple[Reader, Writer]]]
 
 

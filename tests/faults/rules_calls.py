@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from tests.faults.dump import STATES_OF_STATUS, has_evidence, is_automatic
@@ -46,7 +47,7 @@ def check_fences(run: RunIndex) -> Iterator[str]:
 def check_resolutions(run: RunIndex) -> Iterator[str]:
     """I7: a doubt ends only by a resolution that names its method and its evidence."""
     for call_id, endings in run.endings.items():
-        for (before, _), (state, record) in zip(endings, endings[1:], strict=False):
+        for (before, _), (state, record) in pairwise(endings):
             if before == "in_doubt" and not has_evidence(record):
                 yield f"call {call_id} left doubt for {state} by a {record.kind} record without method and evidence"
 

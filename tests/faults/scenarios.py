@@ -169,6 +169,11 @@ async def zombie_late_answer(stage: Stage) -> None:
     await zombie(stage, "send/after/:1", new_wish("write_keyed"))
 
 
+async def zombie_is_told(stage: Stage) -> None:
+    """`zombie` before it sends; meanwhile another gateway resolves the doubt by sending, so "nothing happened" would be false."""
+    await zombie(stage, f"sql/{ADMISSION_COMMITTED}/:1", new_wish("write_keyed"))
+
+
 async def zombie_is_heard(stage: Stage) -> None:
     """`zombie` after the tool answered, where nobody but the zombie can know."""
     await zombie(stage, "send/after/:1", new_wish("write_never"))
@@ -223,6 +228,6 @@ SCENARIOS: dict[str, Callable[[Stage], Awaitable[None]]] = {
     scenario.__name__: scenario
     for scenario in (
         plain, single, client_leaves, crash_alone, budget, expired_key, lost_answer, lost_commit, crash_keyed, crash_never, zombie_before_send, zombie_late_answer,
-        zombie_is_heard, late_send_probe, policy, late_probe, crossed_budgets, bad_neighbour,
+        zombie_is_told, zombie_is_heard, late_send_probe, policy, late_probe, crossed_budgets, bad_neighbour,
     )
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ IN_DOUBT = ending("o1", 1, "in_doubt", status="outcome_unknown")
 RESOLVED = ending("o2", 2, "succeeded", kind="resolution", method="person", evidence="seen")
 
 
-def _doubtful(run: RunIndex, **changes: object) -> RunIndex:
+def _doubtful(run: RunIndex, **changes: Any) -> RunIndex:
     """The good run with its call still in doubt and its budget held."""
     quiet = replace(run, history=replace(run.history, operations=(operation(status="outcome_unknown"),)))
     return with_dump(
@@ -42,11 +43,11 @@ def _doubtful(run: RunIndex, **changes: object) -> RunIndex:
     )
 
 
-def _resolved(*records: object) -> RunIndex:
+def _resolved(*records: Any) -> RunIndex:
     return with_dump(GOOD, records=(DECISION, IN_DOUBT, *records), log_size=2 + len(records))
 
 
-def _answered_twice(**changes: object) -> RunIndex:
+def _answered_twice(**changes: Any) -> RunIndex:
     return with_operations(GOOD, operation(n=1, began=13.0, ended=14.0, replayed=True, **changes))
 
 

@@ -15,6 +15,8 @@ from tests.faults.run_index import Violation
 NAMES = ("g1", "g2")
 DUPLICATES, SPENDERS, SENDERS = 100, 1_000, 8
 AFFORDABLE = 50
+DONE = frozenset({"ok", "outcome_unknown"})
+"""What an admitted call may be told; on a busy machine the tool's answer may come after its time."""
 
 
 async def _applied(fleet: Fleet, by: str) -> Mapping[str, int]:
@@ -35,7 +37,7 @@ async def test_of_a_hundred_duplicates_one_has_an_effect_and_none_gets_an_error(
                 actions.append(wish.args["action"])
                 told = await asyncio.gather(*(client.send(NAMES[number % 2], wish) for number in range(DUPLICATES)))
                 assert {operation.http for operation in told} == {200}
-                assert {operation.status for operation in told} <= {"ok", "in_progress"}
+                assert {operation.status for operation in told} <= DONE | {"in_progress"}
             found = await judge(fleet, "duplicates")
             effects = await _applied(fleet, "action")
             assert found or effects == dict.fromkeys(actions, 1)
@@ -57,7 +59,8 @@ async def test_a_thousand_times_ten_cents_against_five_dollars_succeeds_fifty_ti
 
             for run_id in runs:
                 told = Counter(await asyncio.gather(*(spend(run_id, number) for number in range(SPENDERS))))
-                assert told == {"ok": AFFORDABLE, "blocked": SPENDERS - AFFORDABLE}
+                assert sum(told[status] for status in DONE) == AFFORDABLE
+                assert told["blocked"] == SPENDERS - AFFORDABLE
             found = await judge(fleet, "budgets")
             assert found or await _applied(fleet, "run_id") == dict.fromkeys(runs, AFFORDABLE)
             return found
@@ -72,7 +75,9 @@ async def test_of_eight_parallel_calls_under_only_if_none_was_sent_one_sends(pos
             for subject in subjects:
                 wishes = [new_wish("send", subject=subject) for _ in range(SENDERS)]
                 told = await asyncio.gather(*(client.insist((NAMES[number % 2],), wish) for number, wish in enumerate(wishes)))
-                assert Counter(operation.status for operation in told) == {"ok": 1, "suppressed": SENDERS - 1}
+                statuses = Counter(str(operation.status) for operation in told)
+                assert sum(statuses[status] for status in DONE) == 1
+                assert statuses["suppressed"] == SENDERS - 1
             found = await judge(fleet, "policies")
             assert found or await _applied(fleet, "subject") == dict.fromkeys(subjects, 1)
             return found

@@ -112,18 +112,19 @@ class Service:
             async with asyncio.timeout(0.2):
                 if self._pool is None:
                     self._pool = await asyncpg.create_pool(self._database_url, min_size=1, max_size=4)
-                return await self._pool.fetchval(IS_ADMITTED, UUID(call_id))
+                async with self._pool.acquire() as connection:
+                    return await connection.fetchval(IS_ADMITTED, UUID(call_id))
         except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError):
             return None  # the database is away; the checker then goes by the times
 
     def _begin(self, line: dict[str, Any], delay_s: float) -> asyncio.Task[int]:
         """Apply, once for each key where the route honours keys; whoever comes meanwhile waits for the same effect."""
-        honours_key = line["tool"] in {"write_keyed", "write_probe"} and line["key"] is not None
-        if not honours_key:
+        key: str | None = line["key"]
+        if key is None or line["tool"] not in {"write_keyed", "write_probe"}:
             task = asyncio.create_task(self._apply(line, delay_s))
             self._alone.add(task)  # the loop itself holds tasks weakly
             return task
-        identity = (line["tool"], line["key"])
+        identity = (str(line["tool"]), key)
         if identity not in self._applying:
             self._applying[identity] = asyncio.create_task(self._apply(line, delay_s))
         return self._applying[identity]
@@ -155,9 +156,13 @@ class Service:
             case _:
                 pass
         answer = web.json_response({"action": line["action"], "effect": effect})
-        await answer.prepare(request)
-        await answer.write_eof()
-        self._ledger.write({"event": "answered", "at": time.time()} | line)
+        try:
+            await answer.prepare(request)
+            await answer.write_eof()
+        except ConnectionResetError:
+            pass  # to nobody
+        else:
+            self._ledger.write({"event": "answered", "at": time.time()} | line)
         return answer
 
 
