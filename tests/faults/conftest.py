@@ -10,9 +10,9 @@ import os
 
 import pytest
 
-from tests.faults.sizes import IS_LONG, IS_ON
+from tests.faults.sizes import is_on
 
-collect_ignore_glob = [] if IS_ON else ["test_row_*.py", "test_planted.py", "test_scenarios.py"]
+collect_ignore_glob = [] if is_on() else ["test_row_*.py", "test_planted.py", "test_scenarios.py"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """The marker, and the long sizes by option."""
     config.addinivalue_line("markers", "faults: kills, cuts and freezes real processes; minutes, not seconds")
-    if config.getoption("--faults-long", default=False) and not IS_LONG:
+    if config.getoption("--faults-long", default=False):
         os.environ["FAULTS"] = "long"
 
 

@@ -10,10 +10,11 @@ State = Literal["open", "doubt", "done", "failed"]
 ANY_TIME = frozenset({"temporary_error"})
 """The gateway may always put a call off (breaker, slots, ledger); a call that has not ended stays as it was."""
 FIRST: dict[str, frozenset[str]] = {
-    "ok": frozenset({"ok"}),
-    "slow": frozenset({"ok", "outcome_unknown"}),  # on a busy machine a quarter of a second may become half a one
-    "garbage": frozenset({"ok"}),
-    "huge": frozenset({"ok"}),
+    # On a busy machine any answer may come after its time.
+    "ok": frozenset({"ok", "outcome_unknown"}),
+    "slow": frozenset({"ok", "outcome_unknown"}),
+    "garbage": frozenset({"ok", "outcome_unknown"}),
+    "huge": frozenset({"ok", "outcome_unknown"}),
     "refuse": frozenset({"failed"}),
     "busy": frozenset({"temporary_error"}),
     "reset-before-apply": frozenset({"outcome_unknown"}),
@@ -41,6 +42,16 @@ class Known:
     result: str | None = None
     """The terminal result, as canonical text; whatever is told later must be the same."""
     decisions: list[str] = field(default_factory=list[str])
+
+
+def needs_a_person(known: Known) -> bool:
+    """Whether only a person can end this doubt."""
+    return known.state == "doubt" and known.decisions != [] and known.wish.tool not in RESOLVABLE
+
+
+def holds_its_action(known: Known) -> bool:
+    """Whether the same action under another key is answered by this call."""
+    return known.state == "done" and known.result is not None and known.wish.tool in RESOLVABLE
 
 
 def statuses_for(known: Known) -> frozenset[str]:

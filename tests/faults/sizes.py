@@ -6,10 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-IS_ON = bool(os.environ.get("FAULTS"))
-IS_LONG = os.environ.get("FAULTS") == "long"
 KEPT = Path(os.environ.get("FAULTS_DIR", ROOT / ".faults"))
 """Progress of long runs, results, and evidence of violations; ignores itself in git."""
+
+
+def is_on() -> bool:
+    """Whether fault tests are asked for at all."""
+    return bool(os.environ.get("FAULTS"))
+
+
+def is_long() -> bool:
+    """Whether the long sizes are."""
+    return os.environ.get("FAULTS") == "long"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +33,9 @@ class Row:
 
     @property
     def wanted(self) -> int:
-        """How many this run is to do."""
+        """How many this run is to do; FAULTS_COUNT says otherwise, for a quick look."""
         override = os.environ.get("FAULTS_COUNT")
-        return int(override) if override else self.long if os.environ.get("FAULTS") == "long" else self.ci
+        return int(override) if override else self.long if is_long() else self.ci
 
 
 ROWS = {
@@ -53,7 +61,7 @@ class Progress:
 
     def __init__(self, row: Row, folder: Path = KEPT) -> None:
         self._row = row
-        self._is_kept = os.environ.get("FAULTS") == "long"
+        self._is_kept = is_long()
         self._path = make_folder(folder) / f"{row.name}.progress"
         self.done = json.loads(self._path.read_text())["done"] if self._is_kept and self._path.exists() else 0
 

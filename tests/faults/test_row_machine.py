@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import aiohttp
 import hypothesis.strategies as st
-from hypothesis import HealthCheck, seed, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from gateway.ledger.embedded import EmbeddedPostgres
@@ -18,7 +18,7 @@ from tests.faults.evidence import Operation, read_effects
 from tests.faults.fleet import OPERATOR_KEY, Fleet
 from tests.faults.harness import fresh_database, judge, open_run, run_row
 from tests.faults.load import Client, Wish, new_wish
-from tests.faults.model import FIRST, Known, learn
+from tests.faults.model import FIRST, Known, holds_its_action, learn, needs_a_person
 from tests.faults.run_index import Violation
 
 NAMES = ("g1", "g2")
@@ -105,22 +105,20 @@ def make_machine(world: World) -> type[RuleBasedStateMachine]:
             assert told.answer is not None
             assert told.answer["result"]["reason_code"] == "IDEMPOTENCY_KEY_REUSED"
 
-        @precondition(lambda self: any(known.state == "done" and known.wish.tool in {"write_keyed", "write_probe"} for known in self.known))
+        @precondition(lambda self: any(map(holds_its_action, self.known)))
         @rule(data=st.data(), gateway=st.sampled_from(NAMES))
         def repeat_under_another_key(self, data: st.DataObject, gateway: str) -> None:
-            done = [known for known in self.known if known.state == "done" and known.wish.tool in {"write_keyed", "write_probe"}]
-            known = data.draw(st.sampled_from(done))
+            known = data.draw(st.sampled_from([known for known in self.known if holds_its_action(known)]))
             told = world.send(gateway, replace(known.wish, key=f"key-{uuid4().hex}"))
             assert told.answer is not None
             assert (json.dumps(told.answer["result"], sort_keys=True), told.answer["replayed"]) == (known.result, True)
 
-        @precondition(lambda self: any(known.state == "doubt" and known.wish.tool in {"write_never", "spend"} for known in self.known))
+        @precondition(lambda self: any(map(needs_a_person, self.known)))
         @rule(data=st.data())
         def resolve(self, data: st.DataObject) -> None:
-            doubts = [known for known in self.known if known.state == "doubt" and known.wish.tool in {"write_never", "spend"}]
-            known = data.draw(st.sampled_from(doubts))
+            known = data.draw(st.sampled_from([known for known in self.known if needs_a_person(known)]))
             happened = world.had_effect(known)
-            assert world.resolve(known.decisions[-1], "happened" if happened else "did-not-happen") == 200
+            assert world.resolve(known.decisions[-1], "happened" if happened else "did_not_happen") == 200
             known.state = "done" if happened else "open"
 
         @precondition(lambda self: self.steps >= CRASH_EVERY)
@@ -158,6 +156,7 @@ async def test_agents_an_operator_and_crashes_never_see_what_the_model_forbids(p
                 stateful_step_count=STEPS,
                 deadline=None,
                 database=None,
+                phases=[Phase.generate],
                 suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
             )
             await _in_thread(lambda: run_state_machine_as_test(seed(number)(machine), settings=how))
