@@ -21,8 +21,8 @@ class EmbeddedPostgres:
         # The wheel's own lock is one file for the whole machine, closed to every user but the first.
         lock = type(PostgresServer._lock)(folder.with_name("postgres.lock"))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
         self._server._lock = lock  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-        with lock:
-            _forget_dead_owners(folder / _HANDLES)
+        self._lock, self._handles = lock, folder / _HANDLES
+        self._forget_dead_owners()
         self._server.start()
 
     @property
@@ -32,12 +32,12 @@ class EmbeddedPostgres:
 
     def stop(self) -> None:
         """Give the server up; it stops when nobody else holds it."""
+        self._forget_dead_owners()
         self._server.cleanup()
 
-
-def _forget_dead_owners(handles: Path) -> None:
-    # An owner that was killed stays in the wheel's file, and its entry would keep the server running for ever.
-    if not handles.exists():
-        return
-    owners = json.loads(handles.read_text() or "[]")
-    handles.write_text(json.dumps([pid for pid in owners if psutil.pid_exists(pid)]))
+    def _forget_dead_owners(self) -> None:
+        # An owner that was killed stays in the wheel's file, and its entry would keep the server running for ever.
+        with self._lock:
+            if self._handles.exists():
+                owners = json.loads(self._handles.read_text() or "[]")
+                self._handles.write_text(json.dumps([pid for pid in owners if psutil.pid_exists(pid)]))

@@ -139,3 +139,13 @@ async def test_says_nothing_on_stderr_where_nothing_is_wrong(travel_bundle: Path
         process.send_signal(signal.SIGTERM)
         _, stderr = await process.communicate()
     assert (process.returncode, stderr) == (0, b"")
+
+
+async def test_a_killed_gateway_does_not_keep_its_database_running_after_the_next_one_stops(travel_bundle: Path, data_dir: Path):
+    args = ("--dev", "--bundle", str(travel_bundle), "--port", "0", "--data-dir", str(data_dir))
+    async with serving(*args) as (first, _), serving(*args) as (second, _):
+        first.kill()
+        await first.wait()
+        assert (data_dir / "postgres" / "postmaster.pid").exists()
+        assert await _stop(second) == 0
+    assert not (data_dir / "postgres" / "postmaster.pid").exists()
