@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: help setup demo run test check format bench profile referee faults faults-long lock docs clean
 
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.server ## Only the environment (.venv), from the lock file
 
@@ -38,6 +38,12 @@ profile: $(VENV)/.dev ## Where a governed read's time goes
 
 referee: .tools/agentbarrier/.ready $(VENV)/.dev ## The outside referee (agentbarrier) on a running gateway
 	$(BIN)/python -m pytest -q -s tests/conformance
+
+faults: $(VENV)/.dev ## Kill, freeze and cut everything, and check that nothing happened twice (ROWS=kills,cuts for some)
+	$(BIN)/python -m tests.faults.run $(if $(ROWS),--rows $(ROWS))
+
+faults-long: $(VENV)/.dev ## The same in the large; goes on where it was interrupted
+	$(BIN)/python -m tests.faults.run --long $(if $(ROWS),--rows $(ROWS))
 
 docs: $(VENV)/.dev ## Write the generated pages of docs/ anew
 	$(BIN)/python -m tests.generated

@@ -1,18 +1,18 @@
 """``gateway decisions``: read the decision log as an auditor."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from gateway.cli.http import GatewayHttp, path_segment, speaks_to_gateway
+from gateway.cli.pages import FORMATS, Items, show_page
 from gateway.cli.terminal import WholeSentences, printable, show, to_json
 from gateway.domain.search import SEARCH_HELP
 
 _COLUMNS = ("at", "kind", "decision_id", "agent", "subject", "tool", "effect", "reason_code", "status")
 _LONGEST_PAYLOAD = 300
-_FORMATS = click.Choice(["table", "json", "ndjson"])
 
 
 def _read_time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -39,7 +39,7 @@ def decisions() -> None:
 
 @decisions.command("get")
 @click.argument("decision_id", metavar="ID")
-@click.option("-o", "--output", "form", type=_FORMATS, default="table", show_default=True)
+@click.option("-o", "--output", "form", type=FORMATS, default="table", show_default=True)
 @speaks_to_gateway
 def get_decision(*, gateway: GatewayHttp, decision_id: str, form: str) -> None:
     """Show one decision: who, what, why, effect, timings, outcome and what is linked to it."""
@@ -56,27 +56,15 @@ def get_decision(*, gateway: GatewayHttp, decision_id: str, form: str) -> None:
 @click.option("--before", callback=_read_time, metavar="TIME", help="Before this time (RFC 3339).")
 @click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Records a page.")
 @click.option("--cursor", help="Go on after an earlier page.")
-@click.option("-o", "--output", "form", type=_FORMATS, default="table", show_default=True)
+@click.option("-o", "--output", "form", type=FORMATS, default="table", show_default=True)
 @speaks_to_gateway
 def list_decisions(*, gateway: GatewayHttp, form: str, **query: str | int | None) -> None:
     """List records of the decision log, one page, newest first."""
     page = gateway.get("/v1/decisions", query)
-    items: list[dict[str, Any]] = page["items"]
-    match form:
-        case "json":
-            click.echo(to_json(page, indent=2))
-        case "ndjson":
-            for item in items:
-                click.echo(to_json(item))
-        case _:
-            _show_page(items)
-    if not items:
-        click.echo("No records.", err=True)
-    if page.get("next_cursor"):
-        click.echo(f"More: --cursor {printable(page['next_cursor'])}", err=True)
+    show_page(page, form, _draw, empty="No records.")
 
 
-def _show_page(items: Iterable[Mapping[str, Any]]) -> None:
+def _draw(items: Items) -> None:
     from rich.table import Table  # noqa: PLC0415 - rich is loaded only by commands that draw
 
     table = Table(box=None, pad_edge=False)
