@@ -18,9 +18,15 @@ class Functions:
 
     def __init__(self, modules: Sequence[str]) -> None:
         self._modules: dict[str, ModuleType | str] = {name: _load(name) for name in modules}
+        self._found: dict[str, Function | str] = {}
 
     def find(self, reference: str) -> Function | str:
         """The function that ``module:function`` names, or the sentence that says why there is none."""
+        if reference not in self._found:
+            self._found[reference] = self._look_up(reference)
+        return self._found[reference]
+
+    def _look_up(self, reference: str) -> Function | str:
         module_name, _, name = reference.partition(":")
         module = self._modules.get(module_name)
         if module is None:
