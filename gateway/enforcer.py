@@ -98,7 +98,7 @@ def build_path(
         acting=(
             Execute(report, boot_time),
             Normalize(),
-            Settle(ledger, new_id),
+            Settle(ledger, new_id, report),
         ),
     )
 

@@ -19,9 +19,10 @@ class Settle:
 
     name = "settle"
 
-    def __init__(self, ledger: Ledger, new_id: Callable[[], UUID]) -> None:
+    def __init__(self, ledger: Ledger, new_id: Callable[[], UUID], report: Callable[[Exception], None]) -> None:
         self._ledger = ledger
         self._new_id = new_id
+        self._report = report
 
     async def __call__(self, call: Normalized) -> Settled:
         """Commit, again and again while the ledger is away; a second commit of the same settlement does nothing."""
@@ -31,7 +32,8 @@ class Settle:
         while True:
             try:
                 await self._ledger.settle(call, draft, result)
-            except LedgerUnavailable:
+            except LedgerUnavailable as fault:
+                self._report(fault)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE_S)
             else:
