@@ -284,7 +284,8 @@ class Enforcer:
         deadline = self._timer() + JOIN_S
         while known.state is CallState.RUNNING and self._timer() < deadline:
             await asyncio.sleep(random.uniform(*JOIN_POLL_S))  # noqa: S311 - a pause, not a secret
-            known = await self._ledger.look_again(tenant, known)
+            state, result = await self._ledger.look_again(tenant, known.decision_id)
+            known = replace(known, state=state, result=result)
         return known
 
     async def _finish(self, call: Admitted) -> Answer:

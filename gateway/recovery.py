@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from gateway.domain.answers import outcome_result, plain_result
+from gateway.domain.call import LEASE_GRACE_S
 from gateway.domain.catalogue import Bundle, Execute, Probe, Replay, ResultRules, Risk, Tool, ToolDeclaration
 from gateway.domain.classify import classify
 from gateway.domain.decision import GatewayFault, Refusal
@@ -107,8 +108,9 @@ class Recovery:
             )
         elif not _is_in(probe.not_found.status, delivered):
             await self._ledger.postpone(doubt, _pause(doubt.attempts))
-        elif (early := tool.declaration.timeout + probe.settle - doubt.age_s) > 0:
-            # It may still be on its way: a "no" counts only once the service must have made up its mind.
+        elif (early := LEASE_GRACE_S + tool.declaration.timeout + probe.settle - doubt.age_s) > 0:
+            # It may still be on its way: a "no" counts only once even a sender that was held up until the last moment of its
+            # lease is so long ago that the service must have made up its mind.
             await self._ledger.postpone(doubt, early + 0.1)
         else:
             await self._ledger.resolve(

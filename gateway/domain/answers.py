@@ -128,7 +128,7 @@ def unsettled(call: Decided) -> Answer:
 
 def repeated(call: Proposed, known: KnownCall, *, is_permitted: bool) -> Answer:
     """The answer from the ledger on a call that it knows: the first answer, under this call's own model id."""
-    result = _for_eyes(known.result or _unended(call.bundle, known.state), is_permitted=is_permitted)
+    result = _for_eyes(known.result or unended_result(call.bundle, known.state), is_permitted=is_permitted)
     told = {"decision_id": str(known.decision_id)} | dict(known.told or {})
     return told | {"call": call_name(call), "result": result, "replayed": True}
 
@@ -143,7 +143,7 @@ def as_it_stands(bundle: Bundle, now: CallNow, *, is_permitted: bool) -> Answer:
     }
     if now.told is not None:
         answer |= now.told
-        result: Mapping[str, Any] = now.result or _unended(bundle, now.state)
+        result: Mapping[str, Any] = now.result or unended_result(bundle, now.state)
     else:
         code = record["reason_code"]
         if not bundle.knows(code) or bundle.status(code) != record["status"]:
@@ -159,7 +159,8 @@ def _for_eyes(result: Mapping[str, Any], *, is_permitted: bool) -> dict[str, Any
     return dict(result) | hidden
 
 
-def _unended(bundle: Bundle, state: CallState) -> dict[str, Any]:
+def unended_result(bundle: Bundle, state: CallState) -> dict[str, Any]:
+    """The result of an admitted call that has not ended: it runs, or nobody knows."""
     return result_of(bundle, ReasonCode.OUTCOME_UNKNOWN if state is CallState.IN_DOUBT else ReasonCode.IN_PROGRESS)
 
 

@@ -92,8 +92,8 @@ class Ledger(Protocol):
         """The call that holds a transport key, whatever its state."""
         ...
 
-    async def look_again(self, tenant: str, known: KnownCall) -> KnownCall:
-        """A known call as it stands now."""
+    async def look_again(self, tenant: str, decision_id: UUID) -> tuple[CallState, Mapping[str, Any] | None]:
+        """The state of an admitted call as it stands now, and the result of its answer once there is one."""
         ...
 
     async def read_facts(self, call: Authorized, business_key: bytes | None) -> Facts | KnownCall | Refusal:

@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -46,6 +45,11 @@ class PostgresLedger:
     async def activate(self, tenant: str, revision: str, files: bytes, record: RecordDraft, *, replace: bool) -> Activation | str:
         """Put `revision` in force with its record, or answer the other active revision when not `replace`."""
         sql = self._sql
+        async with self._database.connection() as connection:
+            # A gateway that joins others asks for no lock: under load it would wait for a gap between their batches.
+            control = await connection.fetchrow(sql["read_control"], tenant)
+        if control is not None and control["revision"] == revision:
+            return Activation(revision=revision, epoch=control["epoch"], digest_key=control["digest_key"], changed=False)
         try:
             async with self._database.transaction() as connection:
                 await connection.execute(sql["insert_control"], tenant, secrets.token_bytes(32))
@@ -72,13 +76,13 @@ class PostgresLedger:
             row = await connection.fetchrow(self._sql["find_claim"], tenant, "transport", agent, transport_key)
         return known_from_row("transport", row) if row else None
 
-    async def look_again(self, tenant: str, known: KnownCall) -> KnownCall:
-        """A known call as it stands now."""
+    async def look_again(self, tenant: str, decision_id: UUID) -> tuple[CallState, Mapping[str, Any] | None]:
+        """The state of an admitted call as it stands now, and the result of its answer once there is one."""
         async with self._database.connection() as connection:
-            row = await connection.fetchrow(self._sql["get_call"], tenant, known.decision_id)
+            row = await connection.fetchrow(self._sql["get_call"], tenant, decision_id)
         if row is None:
-            return known
-        return replace(known, state=CallState(row["state"]), result=orjson.loads(row["result"]) if row["result"] else None)
+            raise LookupError(f"{decision_id} is no admitted call")
+        return CallState(row["state"]), orjson.loads(row["result"]) if row["result"] else None
 
     async def read_facts(self, call: Authorized, business_key: bytes | None) -> Facts | KnownCall | Refusal:
         """One snapshot: both keys, run, recent calls, approval; or the live call that holds a key; or a refusal."""

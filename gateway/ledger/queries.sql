@@ -9,6 +9,10 @@ SELECT is_dev FROM installation;
 -- Say once by whom the database was made.
 INSERT INTO installation (is_dev) VALUES ($1) ON CONFLICT DO NOTHING;
 
+-- name: read_control
+-- The revision in force, without a lock.
+SELECT revision, epoch, digest_key FROM controls WHERE tenant = $1;
+
 -- name: lock_control
 -- The revision in force, locked against everybody until this transaction ends.
 SELECT revision, epoch, digest_key FROM controls WHERE tenant = $1 FOR UPDATE;

@@ -1,10 +1,11 @@
 """The outcome is committed: the call's end, its budgets and its record, in one transaction."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 from uuid import UUID
 
-from gateway.domain.answers import allowed, outcome_result
+from gateway.domain.answers import allowed, outcome_result, unended_result
 from gateway.domain.call import Normalized, Settled
 from gateway.domain.decision import LedgerUnavailable
 from gateway.domain.drafts import outcome_draft
@@ -26,15 +27,21 @@ class Settle:
 
     async def __call__(self, call: Normalized) -> Settled:
         """Commit, again and again while the ledger is away; a second commit of the same settlement does nothing."""
-        result = outcome_result(call.bundle, call.outcome)
+        result: Mapping[str, Any] = outcome_result(call.bundle, call.outcome)
         draft = outcome_draft(call, self._new_id(), result["status"])
         pause = FIRST_PAUSE_S
         while True:
             try:
-                await self._ledger.settle(call, draft, result)
+                if not await self._ledger.settle(call, draft, result):
+                    result = await self._read_end(call)
             except LedgerUnavailable as fault:
                 self._report(fault)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE_S)
             else:
                 return Settled.after(call, answer=allowed(call, result))
+
+    async def _read_end(self, call: Normalized) -> Mapping[str, Any]:
+        """What the ledger tells of a call that somebody else has ended: that counts, not what was seen here."""
+        state, result = await self._ledger.look_again(call.caller.tenant, call.decision_id)
+        return result or unended_result(call.bundle, state)
