@@ -111,6 +111,15 @@ async def expire_transport_key(url: str, agent: str, key: str) -> None:
         raise LookupError(f"the claim of the key was not found: {changed}")
 
 
+async def replace_revision(url: str) -> None:
+    """Put another revision in force, as an activation does at its commit."""
+    connection = await asyncpg.connect(url, timeout=10)
+    try:
+        await connection.execute("UPDATE controls SET revision = 'sha256:another', epoch = epoch + 1")
+    finally:
+        await connection.close()
+
+
 _TABLES = ("calls", "reservations", "budgets", "records", "claims", "log_heads")
 
 

@@ -4,6 +4,7 @@ Every process is started here and ended here, by its own pid; all of them die wi
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -218,7 +219,7 @@ class Fleet:
         gateway = self.gateways.pop(name)
         self._ended.append(gateway)
         deadline = time.monotonic() + STOP_S
-        if gateway.is_alive():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may end between two lines
             gateway.process.send_signal(number)
         while gateway.is_alive():
             if time.monotonic() > deadline:

@@ -259,6 +259,14 @@ def let_clients_cancel() -> None:
     replace_method(enforcer.Enforcer, "_finish", lambda _: lambda self, admitted: self._act(admitted))
 
 
+def ignore_revisions() -> None:
+    async def take_all(_self: Any, _connection: Any, admissions: Any) -> Any:
+        await asyncio.sleep(0)
+        return admissions
+
+    replace_method(batch.Batch, "_admissible", lambda _: take_all)
+
+
 def fail_neighbours() -> None:
     async def commit_or_fail(self: Any, tenant: str, writes: Any) -> None:
         try:

@@ -60,7 +60,7 @@ BUGS: dict[str, Bug] = {
         _bug("unsorted_locks", "batches take their locks in no order", "O1", "crossed_budgets", patches.shuffle_locks),
         _bug("batch_fails_neighbours", "one bad write fails its batch", "O1", "bad_neighbour", patches.fail_neighbours),
         _bug("cancelled_with_client", "an execution ends with the client that asked", "I9", "client_leaves", patches.let_clients_cancel),
-        _bug("epoch_not_compared", "an admission under a replaced revision commits", "I3", "activation_race", pending="epochs in share_control, issue 'Controls'"),
+        _bug("replaced_revision_admits", "an admission under a replaced revision commits", "R1", "replaced_revision", patches.ignore_revisions),
     )
 }  # fmt: skip
 

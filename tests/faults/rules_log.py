@@ -68,6 +68,14 @@ def check_leaves(run: RunIndex) -> Iterator[str]:
             yield f"record {record.position} says of itself that it is {said}"
 
 
+def check_revision_in_force(run: RunIndex) -> Iterator[str]:
+    """R1: nothing is allowed under a revision after its replacement was committed."""
+    replaced = [nemesis.at for nemesis in run.history.nemeses if nemesis.what == "revision replaced"]
+    for record in run.dump.records if replaced else ():
+        if record.kind == "decision" and record.document["effect"] == "allow" and record.at > min(replaced):
+            yield f"record {record.position} allowed {record.document['tool']} {record.at - min(replaced):.3f} s after its revision was replaced"
+
+
 def _reason(operation: Operation) -> str:
     return str((operation.answer or {})["result"]["reason_code"])
 
@@ -77,4 +85,5 @@ LOG_RULES: dict[str, Callable[[RunIndex], Iterator[str]]] = {
     "L2": check_effects_are_recorded,
     "L3": check_positions,
     "L4": check_leaves,
+    "R1": check_revision_in_force,
 }

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from tests.faults.dump import ADMISSION_COMMITTED, expire_transport_key
+from tests.faults.dump import ADMISSION_COMMITTED, expire_transport_key, replace_revision
 from tests.faults.fleet import AGENTS, Fleet
 from tests.faults.harness import database_name, open_client, socket_folder, start_all
 from tests.faults.load import Wish, new_wish
@@ -195,6 +195,17 @@ async def crossed_budgets(stage: Stage) -> None:
         await asyncio.gather(*(client.send(f"g{1 + number % 2}", wish) for number, wish in enumerate(wishes)))
 
 
+async def replaced_revision(stage: Stage) -> None:
+    """Another revision is put in force while gateways still serve the one before."""
+    await start_all(stage.fleet, ("g1",), **stage.environment)
+    async with open_client(stage.fleet) as client:
+        await client.send("g1", new_wish("write_never"))
+        await replace_revision(stage.fleet.database_url)
+        stage.fleet.recorder.note("revision replaced", "controls")
+        await client.send("g1", new_wish("write_never"))
+        await client.send("g1", new_wish("spend"))
+
+
 async def bad_neighbour(stage: Stage) -> None:
     """Every batch with a call for cy fails on its data; everybody else's calls go on."""
     await start_all(stage.fleet, ("g1",), **{"BAD_SUBJECT": "cy"} | dict(stage.environment))
@@ -228,6 +239,7 @@ SCENARIOS: dict[str, Callable[[Stage], Awaitable[None]]] = {
     scenario.__name__: scenario
     for scenario in (
         plain, single, client_leaves, crash_alone, budget, expired_key, lost_answer, lost_commit, crash_keyed, crash_never, zombie_before_send, zombie_late_answer,
-        zombie_is_told, zombie_is_heard, late_send_probe, policy, late_probe, crossed_budgets, bad_neighbour,
+        zombie_is_told, zombie_is_heard, late_send_probe, policy, late_probe, crossed_budgets,
+        bad_neighbour, replaced_revision,
     )
 }  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.faults.checker import RULES, check
-from tests.faults.evidence import BudgetRow, Hold, KeyClaim
+from tests.faults.evidence import BudgetRow, Hold, KeyClaim, Nemesis
 from tests.faults.made_up_runs import (
     BUDGET,
     HELD,
@@ -156,6 +156,11 @@ BROKEN: list[tuple[str, str, Callable[[], RunIndex]]] = [
     ("D2", "a read is in doubt", lambda: with_tool(_doubtful(GOOD), "look")),
     ("D2", "a call of class never is resent", lambda: _resolved(ending("o2", 2, "succeeded", kind="resolution", method="sent again (never)", evidence="x"))),
     ("O1", "a good call finds no ledger", lambda: with_operations(GOOD, operation(type="fail", answer=None, http=503, key="k9", args={"action": "a9"}))),
+    (
+        "R1",
+        "a call is allowed after its revision was replaced",
+        lambda: replace(GOOD, history=replace(GOOD.history, nemeses=(Nemesis(at=10.0, what="revision replaced", target="controls"),))),
+    ),
     ("P1", "a subject gets two messages", _sent_twice),
 ]  # fmt: skip
 

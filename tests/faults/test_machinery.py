@@ -9,7 +9,8 @@ import pytest
 
 from tests.faults import sizes
 from tests.faults.harness import database_name, socket_folder
-from tests.faults.planted import BUGS, NotPlanted, plant
+from tests.faults.patching import replace_method, swap_sql
+from tests.faults.planted import BUGS, Bug, NotPlanted, plant
 from tests.faults.points import Order, Points
 from tests.faults.proxy import PostgresCut, PostgresProxy, ToolCut, ToolProxy
 from tests.faults.scenarios import SCENARIOS
@@ -86,11 +87,18 @@ def test_an_interrupted_long_run_goes_on_where_it_was(tmp_path: Path, monkeypatc
     assert Progress(ROW, tmp_path).left == ROW.ci
 
 
-def test_a_bug_that_waits_for_something_cannot_be_planted():
-    for bug in BUGS.values():
-        if bug.pending is not None:
-            with pytest.raises(NotPlanted, match="waits for"):
-                plant(bug.name)
+def test_a_bug_that_waits_for_something_cannot_be_planted(monkeypatch: pytest.MonkeyPatch):
+    waiting = Bug(name="waiting", breaks="nothing yet", caught_as=frozenset({"I1"}), scenario="plain", pending="a later issue")
+    monkeypatch.setitem(BUGS, "waiting", waiting)
+    with pytest.raises(NotPlanted, match="waits for: a later issue"):
+        plant("waiting")
+
+
+def test_a_patch_that_finds_nothing_to_change_is_an_error():
+    with pytest.raises(LookupError, match="no statement says"):
+        swap_sql(("a text that no statement has", ""))
+    with pytest.raises(LookupError, match="no_such_method"):
+        replace_method(Bug, "no_such_method", lambda old: old)
 
 
 def test_every_planted_bug_has_a_scenario_and_every_row_its_file():

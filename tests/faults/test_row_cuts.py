@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from gateway.ledger.embedded import EmbeddedPostgres
 from tests.faults.fleet import open_fleet
-from tests.faults.harness import database_name, fresh_database, judge, open_client, run_row, socket_folder, start_all
+from tests.faults.harness import RECOVERY_S, database_name, fresh_database, judge, open_client, run_row, socket_folder, start_all
 from tests.faults.load import Load
 from tests.faults.proxy import PostgresProxy, Proxy, ToolProxy
 from tests.faults.run_index import Violation
@@ -27,7 +27,7 @@ async def test_dropping_commits_and_their_answers_breaks_nothing(postgres: Embed
                     proxy.rate = 0.1
                     await _until(proxy, count, load)
                     proxy.rate = 0.0
-                    await fleet.wait_until_quiet(40)
+                    await fleet.wait_until_quiet(RECOVERY_S)
                     await load.repeat_all(NAMES)
                     return await judge(fleet, "commits")
 
@@ -48,7 +48,7 @@ async def test_cutting_answers_of_tools_breaks_nothing(postgres: EmbeddedPostgre
                         proxy.rate = 0.15
                         await _until(proxy, count, load)
                         proxy.rate = 0.0
-                        await fleet.wait_until_quiet(60)
+                        await fleet.wait_until_quiet(RECOVERY_S)
                         await load.repeat_all(NAMES)
                         return await judge(fleet, "cuts")
 

@@ -4,7 +4,7 @@ import asyncio
 import random
 
 from gateway.ledger.embedded import EmbeddedPostgres
-from tests.faults.harness import fresh_database, judge, open_run, run_row
+from tests.faults.harness import RECOVERY_S, fresh_database, judge, open_run, run_row
 from tests.faults.load import Load
 from tests.faults.run_index import Violation
 
@@ -24,7 +24,7 @@ async def test_killing_one_of_three_gateways_under_load_breaks_nothing(postgres:
                 await asyncio.to_thread(fleet.start, victim)
             load.stop()
             await running
-            await fleet.wait_until_quiet(40)
+            await fleet.wait_until_quiet(RECOVERY_S)
             await load.repeat_all(NAMES)
             return await judge(fleet, "kills")
 

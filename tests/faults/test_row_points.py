@@ -10,7 +10,7 @@ import pytest
 
 from gateway.ledger.embedded import EmbeddedPostgres
 from tests.faults.fleet import Fleet
-from tests.faults.harness import fresh_database, judge, open_run, run_row, summarize
+from tests.faults.harness import RECOVERY_S, fresh_database, judge, open_run, run_row, summarize
 from tests.faults.load import Client, Wish, new_wish
 from tests.faults.points import KINDS, MARKER
 from tests.faults.run_index import Violation
@@ -89,7 +89,7 @@ async def die_at_each(fleet: Fleet, client: Client, orders: Sequence[tuple[str, 
     await asyncio.gather(*map(work, range(AT_ONCE)))
     await asyncio.gather(*repeats)
     assert died >= len(orders) - len(KINDS) * SPARE_POINTS, f"only {died} of {len(orders)} gateways died"
-    await fleet.wait_until_quiet(40)
+    await fleet.wait_until_quiet(RECOVERY_S)
     for wish in wishes:
         await client.send("g1", wish)
     return await judge(fleet, row)

