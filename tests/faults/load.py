@@ -42,6 +42,11 @@ def new_wish(tool: str, mode: str = "ok", **more: Any) -> Wish:
     return Wish(tool=tool, args=args, **more)
 
 
+def reason_code(operation: Operation) -> str | None:
+    """The reason code of the result, where an answer came."""
+    return operation.answer["result"]["reason_code"] if operation.answer else operation.why
+
+
 class Client:
     """Sends calls to the gateways of a fleet and writes the history."""
 
