@@ -91,8 +91,9 @@ class Batch:
         counting = [write for write in ends if endings.judge(write.ending)]
         admissions = await self._admissible(connection, admissions)
         rebound = [write.binding for write in notes if write.binding is not None]
-        await claims.take(connection, [binding for write in admissions for binding in bindings_of(write.call)] + rebound)
-        await self._bind_keys(connection, denials)
+        wanted = [binding for write in admissions for binding in bindings_of(write.call)] + rebound
+        kept = [*endings.bindings([write.ending for write in counting]), *_refused_keys(denials)]
+        await claims.take(connection, wanted, kept)
         failed = [endings.run_of(write.ending) for write in counting if write.ending.state == "failed"]
         await holdings.lock_runs(connection, [write.call for write in admissions], failed)
         await self._lock_budgets(connection, holdings, admissions, [endings.places(write.ending) for write in counting])
@@ -149,16 +150,6 @@ class Batch:
                 write.found = Refusal(reason_code=ReasonCode.POLICY_STALE, detail="another revision is in force")
         return [write for write in admissions if write.found is None]
 
-    async def _bind_keys(self, connection: Connection, denials: Sequence[Denial]) -> None:
-        bound = [
-            (write.call.principal.agent, write.call.transport_key, write.call.fingerprint, write.call.decision_id)
-            for write in denials
-            if isinstance(write.call, Informed) and write.call.transport_key is not None
-        ]
-        if bound:
-            columns = [list(column) for column in zip(*bound, strict=True)]
-            await connection.execute(self.sql["bind_transport_keys"], self.tenant, *columns, self.transport_ttl_s)
-
     async def _lock_budgets(
         self, connection: Connection, holdings: Holdings, admissions: Sequence[Admission], ended: Sequence[set[tuple[str, str, str]]]
     ) -> None:
@@ -206,6 +197,16 @@ class Batch:
         if write.refusal.approval is not None or write.refusal.effect is not Effect.CONFIRM or not isinstance(write.call, Informed):
             return write.refusal.approval
         return await open_approval(connection, self.sql, write.call, write.arguments)
+
+
+def _refused_keys(denials: Sequence[Denial]) -> list[Binding]:
+    """The transport keys of refused calls that got as far as policy: they stay bound to their input, unless they are already."""
+    calls = [write.call for write in denials if isinstance(write.call, Informed)]
+    return [
+        Binding(key=("transport", call.principal.agent, call.transport_key), decision_id=call.decision_id, fingerprint=call.fingerprint)
+        for call in calls
+        if call.transport_key is not None
+    ]
 
 
 def _invocation_of(call: Decided) -> bytes | None:

@@ -42,20 +42,26 @@ class Claims:
         self._standing: dict[Key, KnownCall] = {}
         self._moved: list[Binding] = []
 
-    async def take(self, connection: Connection, wanted: Sequence[Binding]) -> None:
-        """Take or lock every claim; look up who holds those that are not free."""
-        if not wanted:
+    async def take(self, connection: Connection, wanted: Sequence[Binding], kept: Sequence[Binding]) -> None:
+        """Take or lock every claim, in one order; look up who holds those of `wanted` that are not free.
+
+        `kept` are the claims of calls that end here and of refused ones: nobody judges them, but they are locked in their place.
+        """
+        bindings = {binding.key: binding for binding in (*kept, *wanted)}
+        if not bindings:
             return
         rows = await connection.fetch(
             self._sql["take_claims"],
             self._tenant,
-            *_key_columns(wanted),
-            [binding.fingerprint for binding in wanted],
-            [binding.decision_id for binding in wanted],
-            [self._ttl_s if binding.key[0] == "transport" else None for binding in wanted],
+            *_key_columns(list(bindings.values())),
+            [binding.fingerprint for binding in bindings.values()],
+            [binding.decision_id for binding in bindings.values()],
+            [self._ttl_s if binding.key[0] == "transport" else None for binding in bindings.values()],
         )
         asked = {binding.key: binding.decision_id for binding in wanted}
-        taken = [key for row in rows if row["decision_id"] != asked[key := (row["kind"], row["scope"], row["digest"])]]
+        taken = [
+            key for row in rows if row["decision_id"] != asked.get(key := (row["kind"], row["scope"], row["digest"]), row["decision_id"])
+        ]
         if taken:
             columns = [list(column) for column in zip(*taken, strict=True)]
             for row in await connection.fetch(self._sql["find_holders"], self._tenant, *columns):

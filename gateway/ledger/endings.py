@@ -11,6 +11,7 @@ from gateway.domain.budgets import CALLS, CONCURRENCY
 from gateway.domain.outcome import CallState
 from gateway.domain.ports import Spend
 from gateway.domain.record import RecordDraft
+from gateway.ledger.claims import Binding
 from gateway.ledger.database import Connection, Row, Statements
 from gateway.ledger.holdings import Holdings, Place
 
@@ -73,6 +74,15 @@ class Endings:
         row = self._rows[ending.decision_id]
         return row["agent"], row["run_id"]
 
+    def bindings(self, endings: Sequence[Ending]) -> list[Binding]:
+        """The business claims of endings, whose windows begin: locked before runs and budgets, as an admission does it."""
+        rows = [self._rows[ending.decision_id] for ending in endings if ending.state is CallState.SUCCEEDED]
+        return [
+            Binding(key=("business", row["tool"], row["business_key"]), decision_id=row["decision_id"], fingerprint=row["fingerprint"])
+            for row in rows
+            if row["business_key"] is not None
+        ]
+
     def places(self, ending: Ending) -> set[Place]:
         """The budgets that an ending changes."""
         return {(held["name"], held["scope"], held["period"]) for held in self._ended_holds(ending)}
@@ -116,10 +126,7 @@ class Endings:
                 ["settled" if amount else "released" for amount in spent],
                 spent,
             )
-        done = [
-            ending.decision_id for ending in endings if ending.state is CallState.SUCCEEDED and self._rows[ending.decision_id]["has_window"]
-        ]
-        if done:
+        if done := [binding.decision_id for binding in self.bindings(endings)]:
             await connection.execute(sql["end_business_claims"], tenant, done)
 
     def _ended_holds(self, ending: Ending) -> list[Row]:

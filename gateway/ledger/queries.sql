@@ -73,14 +73,6 @@ UPDATE claims SET decision_id = moved.decision_id, fingerprint = moved.fingerpri
 FROM unnest($2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::uuid[]) AS moved (kind, scope, digest, fingerprint, decision_id)
 WHERE claims.tenant = $1 AND claims.kind = moved.kind AND claims.scope = moved.scope AND claims.digest = moved.digest;
 
--- name: bind_transport_keys
--- Refused calls keep their keys bound to their input; older bindings stand.
-INSERT INTO claims (tenant, kind, scope, digest, fingerprint, decision_id, expires_at)
-SELECT $1, 'transport', scope, digest, fingerprint, decision_id, clock_timestamp() + $6::float8 * interval '1 second'
-FROM unnest($2::text[], $3::bytea[], $4::bytea[], $5::uuid[]) AS bound (scope, digest, fingerprint, decision_id)
-ORDER BY scope, digest
-ON CONFLICT (tenant, kind, scope, digest) DO NOTHING;
-
 -- name: end_business_claims
 -- A business key holds for its window after its call succeeded.
 UPDATE claims SET expires_at = clock_timestamp() + calls.window_s * interval '1 second'
@@ -168,7 +160,7 @@ FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigi
 
 -- name: lock_calls
 -- Calls that are about to end, locked in key order.
-SELECT decision_id, state, fence, is_resolving, agent, run_id, business_key IS NOT NULL AS has_window FROM calls
+SELECT decision_id, state, fence, is_resolving, agent, run_id, tool, business_key, fingerprint FROM calls
 WHERE tenant = $1 AND decision_id = ANY ($2::uuid[]) ORDER BY decision_id FOR UPDATE;
 
 -- name: end_calls
