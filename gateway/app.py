@@ -1,7 +1,7 @@
 """The composition root: the only place that constructs the parts and wires them together."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,12 +12,10 @@ from aiohttp import web
 from uuid_utils.compat import uuid7
 
 from gateway.api.server import create_app
-from gateway.api.services import InForce, Services
-from gateway.bundle import CheckedBundle, Evaluate, Report, check_folder, load_files
-from gateway.bundle.archive import pack_files, unpack_files
-from gateway.domain.catalogue import Bundle, Execute
+from gateway.api.services import Services
+from gateway.bundle import CheckedBundle, Evaluate, Report, check_bundle, check_folder, load_files
+from gateway.domain.catalogue import Budget, Bundle, Execute
 from gateway.domain.decision import GatewayFault
-from gateway.domain.drafts import activation_draft
 from gateway.domain.principal import Caller, Role
 from gateway.enforcer import Enforcer, build_path
 from gateway.executors import Executors
@@ -31,10 +29,12 @@ from gateway.ledger.migrate import APP_ROLE, current_version, read_migrations, u
 from gateway.ledger.operations import PostgresOperations
 from gateway.ledger.postgres import PostgresLedger
 from gateway.ledger.recovery import PostgresRecovery
+from gateway.ledger.revisions import PostgresRevisions
 from gateway.policy.embedded import EmbeddedEngine
 from gateway.policy.rego_tests import run_tests
 from gateway.recovery import Recovery
 from gateway.rehearsal import rehearse
+from gateway.revisions import OtherRevisionActive, RevisionRefused, Revisions
 from gateway.settings import ConnectionSettings, KeySettings, Settings, SettingsError
 from gateway.stages.authenticate import Key
 from gateway.tasks import TaskSet
@@ -74,7 +74,9 @@ class Running:
     app: web.Application
     tasks: TaskSet
     draining: asyncio.Event
+    revisions: Revisions
     revision: str
+    """The revision that was served first."""
 
 
 def report_fault(error: Exception) -> None:
@@ -95,6 +97,14 @@ async def check(folder: Path) -> Report:
     return await check_folder(folder, open_evaluator=open_evaluator, run_tests=run_tests)
 
 
+async def check_files(files: Mapping[str, bytes]) -> Report:
+    """The same checks of files that came another way than from a folder."""
+    loaded = await asyncio.to_thread(load_files, files)
+    if isinstance(loaded, list):
+        return Report(checked=None, findings=tuple(loaded))
+    return await check_bundle(loaded, open_evaluator=open_evaluator, run_tests=run_tests)
+
+
 @asynccontextmanager
 async def open_gateway(settings: Settings, *, report: Report, dev: "DevMode | None" = None) -> AsyncGenerator[Running]:
     """Everything between the database and the HTTP application, closed in reverse order.
@@ -108,36 +118,48 @@ async def open_gateway(settings: Settings, *, report: Report, dev: "DevMode | No
     async with AsyncExitStack() as stack:
         executors = _build_executors(settings, dev)
         stack.push_async_callback(executors.close)
-        _check_executors(bundle, executors)
         database = await _open_database(stack, settings, is_dev=is_dev)
         engine = EmbeddedEngine(workers=settings.policy_workers)
         stack.push_async_callback(engine.close)
-        await engine.activate(bundle.policy)
         ledger = PostgresLedger(database)
-        draft = activation_draft(uuid7(), TENANT, bundle.revision, "serve --bundle")
         stack.push_async_callback(ledger.close)
-        files = pack_files(report.checked.files)
-        activation = await ledger.activate(TENANT, bundle.revision, files, draft, replace=is_dev)
-        if isinstance(activation, str):
-            raise StartError(f"another revision is active: {activation}. Activate {bundle.revision} first, or serve the active one.")
+        store = PostgresRevisions(database)
+        revisions = Revisions(
+            store,
+            engine,
+            check_files=check_files,
+            check_here=lambda bundle, tenant: _problems_here(bundle, tenant, executors),
+            new_id=uuid7,
+            report=report_fault,
+        )
+        await _activate_first(revisions, store, report.checked, is_dev=is_dev)
         tasks, draining = TaskSet(), asyncio.Event()
         keys = [_read_key(key) for key in settings.keys] + (_dev_keys() if is_dev else [])
         path = build_path(keys=keys, ledger=ledger, engine=engine, executor=executors, new_id=uuid7, report=report_fault)
-        enforcer = Enforcer(path, ledger=ledger, engine_name=engine.name, tasks=tasks, new_id=uuid7, report=report_fault)
+        enforcer = Enforcer(
+            path,
+            ledger=ledger,
+            engine_name=engine.name,
+            tasks=tasks,
+            new_id=uuid7,
+            report=report_fault,
+            catch_up=revisions.catch_up,
+        )
 
         async def check_readiness() -> dict[str, bool]:
-            return {"database": await database.is_ready(), "policy": engine.is_ready}
+            return {"database": await database.is_ready(), "policy": engine.is_ready, "revision": revisions.is_current}
 
         recovery_ledger = PostgresRecovery(database, ledger, uuid7)
-        revisions = Revisions(recovery_ledger, bundle)
-        recovery = asyncio.create_task(Recovery(recovery_ledger, executors, revisions.load, [TENANT], report_fault).run())
-        stack.push_async_callback(_cancel, recovery)
+        recovery = Recovery(recovery_ledger, executors, revisions.bundle_of, lambda: revisions.tenants, revisions.catch_up, report_fault)
+        for work in (recovery.run(), revisions.follow()):
+            stack.push_async_callback(_cancel, asyncio.create_task(work))
         services = Services(
             enforcer=enforcer,
             ledger=ledger,
             log=PostgresLog(database),
-            operations=PostgresOperations(database, recovery_ledger, lambda _: bundle.budgets),
-            in_force={TENANT: InForce(bundle=bundle, digest_key=activation.digest_key)},
+            operations=PostgresOperations(database, recovery_ledger, lambda tenant: _budgets_of(revisions, tenant)),
+            revisions=revisions,
+            revision_store=store,
             tasks=tasks,
             draining=draining,
             new_id=uuid7,
@@ -145,7 +167,7 @@ async def open_gateway(settings: Settings, *, report: Report, dev: "DevMode | No
             readiness=check_readiness,
         )
         app = create_app(services, allowed_hosts=DEV_HOSTS if is_dev else None)
-        yield Running(app=app, tasks=tasks, draining=draining, revision=bundle.revision)
+        yield Running(app=app, tasks=tasks, draining=draining, revisions=revisions, revision=bundle.revision)
 
 
 @asynccontextmanager
@@ -195,36 +217,36 @@ def _build_executors(settings: Settings, dev: DevMode | None) -> Executors:
     )
 
 
-def _check_executors(bundle: Bundle, executors: Executors) -> None:
-    problems = [
+async def _activate_first(revisions: Revisions, store: PostgresRevisions, checked: CheckedBundle, *, is_dev: bool) -> None:
+    """Put the bundle to serve in force; with --dev in place of any other, else only where none is."""
+    try:
+        revisions.check_here(TENANT, checked.bundle)
+        other = await store.read_in_force(TENANT, known_epoch=None) if is_dev else None
+        await revisions.activate(TENANT, checked, by="serve --bundle", replaces=other.revision if other else None)
+    except RevisionRefused as refused:
+        raise SettingsError("tools that cannot run on this gateway:\n  " + "\n  ".join(refused.problems)) from None
+    except OtherRevisionActive as active:
+        raise StartError(
+            f"another revision is active: {active.revision}. Activate {checked.bundle.revision} first (gateway bundle push --activate), "
+            "or serve without --bundle what is active."
+        ) from None
+
+
+def _problems_here(bundle: Bundle, tenant: str, executors: Executors) -> list[str]:
+    return [
         f"tools/{tool.name}.yaml: {problem} (setting {_setting_for(tool.declaration.execute)})"
         for tool in bundle.tools.values()
-        if tool.declaration.exposed and (problem := executors.check(tool.declaration, TENANT))
+        if tool.declaration.exposed and (problem := executors.check(tool.declaration, tenant))
     ]
-    if problems:
-        raise SettingsError("tools that cannot run on this gateway:\n  " + "\n  ".join(problems))
+
+
+def _budgets_of(revisions: Revisions, tenant: str) -> tuple[Budget, ...]:
+    in_force = revisions.current(tenant)
+    return in_force.bundle.budgets if in_force else ()
 
 
 def _setting_for(execute: Execute) -> str:
     return f"connections.{execute.http.connection}" if execute.http is not None else "python_modules"
-
-
-class Revisions:
-    """Bundles of revisions that were in force, loaded when a call of theirs has to be resolved."""
-
-    def __init__(self, ledger: PostgresRecovery, current: Bundle) -> None:
-        self._ledger = ledger
-        self._loaded = {(TENANT, current.revision): current}
-
-    async def load(self, tenant: str, revision: str) -> Bundle | None:
-        """The bundle, or None where it is not kept or does not load any more."""
-        if (tenant, revision) not in self._loaded:
-            packed = await self._ledger.load_revision(tenant, revision)
-            loaded = await asyncio.to_thread(load_files, unpack_files(packed)) if packed else None
-            if not isinstance(loaded, CheckedBundle):
-                return None
-            self._loaded[tenant, revision] = loaded.bundle
-        return self._loaded[tenant, revision]
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -20,6 +20,7 @@ from gateway.domain.call import Admitted, Authorized, Executed, KnownCall, Norma
 from gateway.domain.canonical import integral_floats_as_integers
 from gateway.domain.decision import Again, GatewayFault, Overloaded, Refusal
 from gateway.domain.drafts import decision_draft, redacted_arguments, replay_draft
+from gateway.domain.in_force import InForce
 from gateway.domain.outcome import CallState, Delivery, Phase
 from gateway.domain.ports import Executor, Ledger, PolicyEngine
 from gateway.domain.principal import Caller
@@ -116,6 +117,10 @@ class Evaluation:
     passages: Sequence[Passage]
 
 
+CatchUp = Callable[[str], Awaitable[InForce | None]]
+"""What is in force for a tenant by the ledger; None where that cannot run here."""
+
+
 class Enforcer:
     """Takes calls along the path."""
 
@@ -128,6 +133,7 @@ class Enforcer:
         tasks: TaskSet,
         new_id: Callable[[], UUID],
         report: Callable[[Exception], None],
+        catch_up: CatchUp | None = None,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._path = path
@@ -136,6 +142,7 @@ class Enforcer:
         self._tasks = tasks
         self._new_id = new_id
         self._report = report
+        self._catch_up = catch_up or _know_nothing_newer
         self._timer = timer
         self._turns = Turns()
         self._joins: dict[tuple[str, UUID], asyncio.Task[KnownCall]] = {}
@@ -215,11 +222,25 @@ class Enforcer:
                     redecisions += 1
                     if redecisions > MAX_REDECISIONS:
                         return Refusal(reason_code=ReasonCode.FACTS_CHANGED), stage.name, value
-                    del inputs[places[found.stage] + 1 :]
+                    if found.stage == "resolve":
+                        if (renewed := await self._renew(inputs[0])) is None:
+                            return Refusal(reason_code=ReasonCode.POLICY_STALE, detail="another revision is in force"), stage.name, value
+                        inputs = [renewed]
+                    else:
+                        del inputs[places[found.stage] + 1 :]
                 elif isinstance(found, Refusal | Replay) or len(inputs) == len(stages):
                     return found, stage.name, value
                 else:
                     inputs.append(found)
+
+    async def _renew(self, call: Proposed) -> Proposed | None:
+        """The call under what is in force by now; None where this gateway has nothing newer."""
+        try:
+            in_force = await self._catch_up(call.caller.tenant)
+        except GatewayFault as fault:
+            self._report(fault)
+            return None
+        return call.under(in_force) if in_force is not None and in_force.epoch != call.epoch else None
 
     async def _take_turn(self, turn: AsyncExitStack, call: Authorized) -> Refusal | None:
         """Until the walk ends, no other call here changes the facts of this one."""
@@ -319,6 +340,10 @@ class Enforcer:
         value: Any = Executed(**known, delivered=delivered)
         for stage in self._path.acting[1:]:
             value = await stage(value)
+
+
+async def _know_nothing_newer(_: str) -> InForce | None:
+    return None
 
 
 def _came_to(found: Any) -> str:

@@ -16,6 +16,7 @@ from gateway.domain.catalogue import Bundle, Execute, Probe, Replay, ResultRules
 from gateway.domain.classify import classify
 from gateway.domain.decision import GatewayFault, Refusal
 from gateway.domain.identity import downstream_key
+from gateway.domain.in_force import InForce
 from gateway.domain.outcome import CallState, Delivery, Phase
 from gateway.domain.ports import Doubt, Executor, Invocation, RecoveryLedger
 from gateway.domain.reasons import ReasonCode
@@ -38,20 +39,22 @@ class Recovery:
         ledger: RecoveryLedger,
         executor: Executor,
         load_bundle: LoadBundle,
-        tenants: Iterable[str],
+        tenants: Callable[[], Iterable[str]],
+        catch_up: Callable[[str], Awaitable[InForce | None]],
         report: Callable[[Exception], None],
     ) -> None:
         self._ledger = ledger
         self._executor = executor
         self._load_bundle = load_bundle
-        self._tenants = tuple(tenants)
+        self._tenants = tenants
+        self._catch_up = catch_up
         self._report = report
 
     async def run(self) -> None:
         """Look once a second, out of step with other gateways. A fault is reported and does not end it."""
         while True:
             await asyncio.sleep(EVERY_S * random.uniform(0.8, 1.2))  # noqa: S311 - a pause, not a secret
-            for tenant in self._tenants:
+            for tenant in self._tenants():
                 try:
                     await self.look(tenant)
                 except Exception as fault:  # noqa: BLE001 - recovery goes on
@@ -82,6 +85,9 @@ class Recovery:
         if doubt.replay is Replay.KEYED and (keyed is None or doubt.age_s > keyed.retention - RETENTION_MARGIN_S):
             await self._ledger.postpone(doubt, None)  # the service may have forgotten the key: only a person can tell
             return
+        if not await self._is_in_service(doubt):
+            await self._ledger.postpone(doubt, LONGEST_PAUSE_S)
+            return
         delivered = await self._deliver(doubt, tool.declaration)
         outcome = classify(tool.declaration, tool.output, delivered)
         if outcome.state not in (CallState.SUCCEEDED, CallState.FAILED):
@@ -95,6 +101,11 @@ class Recovery:
             spend="all" if outcome.state is CallState.SUCCEEDED else "calls",
             evidence={"method": f"sent again ({doubt.replay.value})"} | _seen(delivered),
         )
+
+    async def _is_in_service(self, doubt: Doubt) -> bool:
+        """Whether operators let such a call go out now, by the ledger."""
+        in_force = await self._catch_up(doubt.tenant)
+        return in_force is not None and in_force.controls.lets_pass(doubt.agent, doubt.tool)
 
     async def _ask(self, doubt: Doubt, tool: Tool, probe: Probe) -> None:
         question = tool.declaration.model_copy(

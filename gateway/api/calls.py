@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gateway.api.envelope import CallRequest, EvaluationRequest, RoundRequest, Setting, read_request
 from gateway.api.problems import Problem, json_response, ledger_unavailable
-from gateway.api.services import CALLER, SERVICES, InForce
+from gateway.api.services import CALLER, SERVICES
 from gateway.dialects.gemini import declarations
 from gateway.dialects.json_format import describe_tools
 from gateway.domain.answers import as_it_stands, refusal_details
@@ -16,6 +16,7 @@ from gateway.domain.authority import find_scope, find_tool, has_permissions, may
 from gateway.domain.call import Proposed, ProposedCall
 from gateway.domain.catalogue import ToolDeclaration
 from gateway.domain.decision import GatewayFault
+from gateway.domain.in_force import InForce
 from gateway.domain.outcome import CallState
 from gateway.domain.principal import Caller, Role
 from gateway.domain.reasons import ReasonCode
@@ -26,6 +27,8 @@ _TO_DEVELOPERS = {
     ReasonCode.WORKFLOW_NOT_ALLOWED: "This agent was not granted this `workflow`; principals.yaml says which ones it was.",
     ReasonCode.SUBJECT_REQUIRED: "Say with `on_behalf_of` for which subject the agent acts.",
     ReasonCode.DELEGATION_INVALID: "This agent does not act for this subject; principals.yaml says for whom it does (`act_for`).",
+    ReasonCode.AGENT_SUSPENDED: "An operator suspended this agent (`gateway controls list`).",
+    ReasonCode.TENANT_FROZEN: "An operator froze this tenant (`gateway controls list`).",
     ReasonCode.SUBJECT_UNKNOWN: "The active bundle has no such subject.",
 }
 """Why there are no tools to list; the codes' own sentences speak to a model."""
@@ -68,9 +71,11 @@ async def get_call(request: web.Request) -> web.Response:
             raise Problem(404, "NOT_FOUND", "There is no such call of this agent.")
         is_over = now.state not in (CallState.RUNNING, CallState.IN_DOUBT, CallState.PENDING_CLIENT)
         if is_over or asyncio.get_running_loop().time() >= deadline:
-            bundle, record = _in_force(request, caller).bundle, now.record
-            is_permitted = may_see(bundle, caller.name, record["workflow"], record["subject"], record["tool"])
-            return json_response(as_it_stands(bundle, now, is_permitted=is_permitted))
+            in_force, record = _in_force(request, caller), now.record
+            is_permitted = may_see(
+                in_force.bundle, caller.name, record["workflow"], record["subject"], record["tool"], controls=in_force.controls
+            )
+            return json_response(as_it_stands(in_force.bundle, now, is_permitted=is_permitted))
         await asyncio.sleep(_POLL_S)
 
 
@@ -112,14 +117,15 @@ async def post_evaluation(request: web.Request) -> web.Response:
 async def get_tools(request: web.Request) -> web.Response:
     """Declarations of the tools that this agent may call in a workflow for a subject, in the asked format."""
     caller = request[CALLER]
-    bundle = _in_force(request, caller).bundle
+    in_force = _in_force(request, caller)
+    bundle, controls = in_force.bundle, in_force.controls
     workflow = request.query.get("workflow")
     if not workflow:
         raise Problem(400, "PARAMETER_INVALID", "Name the `workflow`.")
-    scope = find_scope(bundle, caller.name, workflow, request.query.get("on_behalf_of"))
+    scope = find_scope(bundle, caller.name, workflow, request.query.get("on_behalf_of"), controls=controls)
     if isinstance(scope, ReasonCode):
         raise Problem(403, scope.value, _TO_DEVELOPERS[scope])
-    found = [find_tool(bundle, scope, name) for name in scope.workflow.declaration.tools]
+    found = [find_tool(bundle, scope, name, controls=controls) for name in scope.workflow.declaration.tools]
     visible: list[ToolDeclaration] = [
         tool.declaration for tool in found if not isinstance(tool, ReasonCode) and has_permissions(tool, scope.principal)
     ]
@@ -145,7 +151,7 @@ def _read_wait(text: str) -> int:
 
 
 def _in_force(request: web.Request, caller: Caller) -> InForce:
-    in_force = request.app[SERVICES].in_force.get(caller.tenant)
+    in_force = request.app[SERVICES].revisions.current(caller.tenant)
     if in_force is None:
         raise Problem(503, "NO_REVISION", "No bundle is active for this tenant.", headers={"Retry-After": "5"})
     return in_force
@@ -167,6 +173,8 @@ def _propose(
         caller=caller,
         bundle=in_force.bundle,
         digest_key=in_force.digest_key,
+        epoch=in_force.epoch,
+        controls=in_force.controls,
         decision_id=services.new_id(),
         now=services.now(),
         workflow_name=setting.workflow,

@@ -1,26 +1,18 @@
 """What handlers work with, passed in by the composition root."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from aiohttp import web
 
-from gateway.domain.catalogue import Bundle
-from gateway.domain.ports import DecisionLog, Ledger, Operations
+from gateway.domain.ports import DecisionLog, Ledger, Operations, RevisionStore
 from gateway.domain.principal import Caller
 from gateway.enforcer import Enforcer
+from gateway.revisions import Revisions
 from gateway.tasks import TaskSet
-
-
-@dataclass(frozen=True, kw_only=True)
-class InForce:
-    """A tenant's revision in force, with the key for its digests."""
-
-    bundle: Bundle
-    digest_key: bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +23,8 @@ class Services:
     ledger: Ledger
     log: DecisionLog
     operations: Operations
-    in_force: Mapping[str, InForce]
-    """By tenant."""
+    revisions: Revisions
+    revision_store: RevisionStore
     tasks: TaskSet
     draining: asyncio.Event
     """Set once the gateway stops: it is no longer ready."""

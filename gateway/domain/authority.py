@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gateway.domain.catalogue import AgentGrant, Bundle, SubjectGrant, Tool, Workflow
+from gateway.domain.in_force import Controls
 from gateway.domain.principal import Principal
 from gateway.domain.reasons import ReasonCode
 
@@ -28,8 +29,10 @@ class Scope:
         )
 
 
-def find_scope(bundle: Bundle, agent_name: str, workflow_name: str, subject_name: str | None) -> Scope | ReasonCode:
+def find_scope(bundle: Bundle, agent_name: str, workflow_name: str, subject_name: str | None, *, controls: Controls) -> Scope | ReasonCode:
     """The scope that `agent_name` was granted, or the code that says why there is none."""
+    if stopped := controls.stopped(agent_name):
+        return stopped
     workflow = bundle.workflows.get(workflow_name)
     if workflow is None:
         return ReasonCode.WORKFLOW_UNKNOWN
@@ -38,16 +41,20 @@ def find_scope(bundle: Bundle, agent_name: str, workflow_name: str, subject_name
         return ReasonCode.WORKFLOW_NOT_ALLOWED
     if subject_name is None:
         return ReasonCode.SUBJECT_REQUIRED
-    # An agent learns nothing about people that it does not act for: not even whether they exist.
-    if agent.act_for == "jwt" or (agent.act_for != "*" and subject_name not in agent.act_for):
-        return ReasonCode.DELEGATION_INVALID
-    subject = bundle.subjects.get(subject_name)
-    if subject is None:
-        return ReasonCode.SUBJECT_UNKNOWN
+    subject = _find_subject(bundle, agent, subject_name)
+    if isinstance(subject, ReasonCode):
+        return subject
     return Scope(agent_name=agent_name, agent=agent, subject_name=subject_name, subject=subject, workflow=workflow)
 
 
-def find_tool(bundle: Bundle, scope: Scope, tool_name: str) -> Tool | ReasonCode:
+def _find_subject(bundle: Bundle, agent: AgentGrant, name: str) -> SubjectGrant | ReasonCode:
+    # An agent learns nothing about people that it does not act for: not even whether they exist.
+    if agent.act_for == "jwt" or (agent.act_for != "*" and name not in agent.act_for):
+        return ReasonCode.DELEGATION_INVALID
+    return bundle.subjects.get(name) or ReasonCode.SUBJECT_UNKNOWN
+
+
+def find_tool(bundle: Bundle, scope: Scope, tool_name: str, *, controls: Controls) -> Tool | ReasonCode:
     """The tool that the scope exposes under that name, or the code that says why there is none."""
     tool = bundle.tools.get(tool_name)
     if tool is None:
@@ -57,6 +64,8 @@ def find_tool(bundle: Bundle, scope: Scope, tool_name: str) -> Tool | ReasonCode
         return ReasonCode.TOOL_NOT_IN_WORKFLOW
     if tool.declaration.risk.level > declared.max_risk.level:
         return ReasonCode.RISK_ABOVE_WORKFLOW
+    if tool_name in controls.disabled_tools:
+        return ReasonCode.TOOL_DISABLED
     return tool
 
 
@@ -65,10 +74,10 @@ def has_permissions(tool: Tool, principal: Principal) -> bool:
     return principal.permissions.issuperset(tool.declaration.permissions)
 
 
-def may_see(bundle: Bundle, agent_name: str, workflow_name: str, subject_name: str | None, tool_name: str) -> bool:
+def may_see(bundle: Bundle, agent_name: str, workflow_name: str, subject_name: str | None, tool_name: str, *, controls: Controls) -> bool:
     """Whether an agent may today still call a tool for a subject, and so see what an earlier call of it returned."""
-    scope = find_scope(bundle, agent_name, workflow_name, subject_name)
+    scope = find_scope(bundle, agent_name, workflow_name, subject_name, controls=controls)
     if isinstance(scope, ReasonCode):
         return False
-    tool = find_tool(bundle, scope, tool_name)
+    tool = find_tool(bundle, scope, tool_name, controls=controls)
     return not isinstance(tool, ReasonCode) and has_permissions(tool, scope.principal)

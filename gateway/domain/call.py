@@ -1,7 +1,7 @@
 """A call at each step of its path: every stage takes one of these values and returns the next one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, Self
 from uuid import UUID
@@ -9,6 +9,7 @@ from uuid import UUID
 from gateway.domain.authority import Scope
 from gateway.domain.catalogue import Bundle, FieldError, Tool
 from gateway.domain.decision import ApprovalRequest, Decision
+from gateway.domain.in_force import Controls, InForce
 from gateway.domain.outcome import CallState, Delivery, Outcome
 from gateway.domain.principal import Caller, Principal
 from gateway.domain.trail import Trail
@@ -43,6 +44,9 @@ class Proposed:
     bundle: Bundle
     digest_key: bytes = bytes(32)
     """The tenant's key for digests in records."""
+    epoch: int = 0
+    """The epoch that `bundle` and `controls` belong to; the call is admitted only while it lasts."""
+    controls: Controls = field(default_factory=Controls)
     decision_id: UUID
     now: datetime
     workflow_name: str
@@ -56,6 +60,10 @@ class Proposed:
     is_dry_run: bool = False
     trail: Trail = field(default_factory=Trail)
     """Stages passed so far with their outcomes and times, for the record."""
+
+    def under(self, in_force: InForce) -> Self:
+        """The same call under what is in force now."""
+        return replace(self, bundle=in_force.bundle, digest_key=in_force.digest_key, epoch=in_force.epoch, controls=in_force.controls)
 
     @classmethod
     def after(cls, earlier: "Proposed", **found: Any) -> Self:

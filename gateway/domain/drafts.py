@@ -11,6 +11,7 @@ from gateway.domain.call import Decided, KnownCall, Normalized, Proposed, Resolv
 from gateway.domain.canonical import canonical_json
 from gateway.domain.decision import Decision, RecordLevel, RedactResult, Refusal
 from gateway.domain.identity import transport_key
+from gateway.domain.in_force import RestrictionKind
 from gateway.domain.json_values import is_object
 from gateway.domain.outcome import CallState, Phase
 from gateway.domain.reasons import Effect, ReasonCode, Status
@@ -135,10 +136,20 @@ def replay_draft(call: Proposed, known: KnownCall, record_id: UUID, status: str,
     return RecordDraft(decision_id=record_id, kind="replay", tenant=call.caller.tenant, facts=facts)
 
 
-def activation_draft(record_id: UUID, tenant: str, revision: str, by: str) -> RecordDraft:
+def activation_draft(record_id: UUID, tenant: str, revision: str, by: str, replaced: str | None) -> RecordDraft:
     """The record of a revision that is put in force."""
-    facts = {"revision": revision, "outcome": {"by": by}}
+    facts = {"revision": revision, "outcome": {"by": by, "replaced": replaced}}
     return RecordDraft(decision_id=record_id, kind="activation", tenant=tenant, facts=facts)
+
+
+def control_draft(
+    record_id: UUID, tenant: str, kind: RestrictionKind, name: str, *, is_restricted: bool, by: str, reason: str
+) -> RecordDraft:
+    """The record of an agent, a tool or a tenant that is taken out of service, or put back."""
+    facts: dict[str, Any] = {"outcome": {"restricted": kind, "name": name, "is_restricted": is_restricted, "by": by, "reason": reason}}
+    if kind != "tenant":
+        facts[kind] = name
+    return RecordDraft(decision_id=record_id, kind="control", tenant=tenant, facts=facts)
 
 
 def redacted_arguments(call: Proposed) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The seams: what the enforcer and its stages need from the outside, each with one contract suite in tests/contract."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 from uuid import UUID
@@ -9,6 +10,7 @@ from uuid import UUID
 from gateway.domain.call import Authorized, CallNow, Decided, Dispatch, Facts, KnownCall, Normalized, Proposed
 from gateway.domain.catalogue import PolicySet, Replay, ToolDeclaration
 from gateway.domain.decision import Again, ApprovalRequest, Refusal
+from gateway.domain.in_force import Controls, RestrictionKind
 from gateway.domain.outcome import CallState
 from gateway.domain.record import RecordDraft
 
@@ -22,7 +24,11 @@ class PolicyEngine(Protocol):
         ...
 
     async def activate(self, policies: PolicySet) -> None:
-        """Load a checked revision beside the active one, then switch. PolicyFault leaves the old one active."""
+        """Let a checked revision decide, beside those that do already. PolicyFault leaves everything as it was."""
+        ...
+
+    async def retain(self, revisions: AbstractSet[str]) -> None:
+        """Unload every revision but these; evaluations that were begun still get their answers."""
         ...
 
     async def decide(self, revision: str, document: bytes) -> Any:
@@ -71,22 +77,118 @@ class Executor(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Activation:
-    """What became of putting a bundle revision in force."""
+class ControlRow:
+    """What is in force for a tenant, as the ledger has it."""
 
     revision: str
     epoch: int
-    digest_key: bytes
-    """The tenant's key for digests in records (32 bytes)."""
-    changed: bool
+    digest_key: bytes = field(repr=False)
+    files: bytes = field(repr=False)
+    """The packed files of the revision."""
+    controls: Controls
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pushed:
+    """A revision on its way into the ledger, after its checks."""
+
+    revision: str
+    files: bytes = field(repr=False)
+    """Packed."""
+    name: str
+    """The bundle's own name."""
+    by: str
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptRevision:
+    """A revision that the ledger keeps; the last two are None where it was never in force."""
+
+    revision: str
+    name: str
+    note: str
+    pushed_by: str
+    pushed_at: datetime
+    is_active: bool
+    activated_by: str | None
+    activated_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A kept revision with its packed files."""
+
+    about: KeptRevision
+    files: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restriction:
+    """Something that an operator took out of service."""
+
+    kind: RestrictionKind
+    name: str
+    """Empty for the whole tenant."""
+    reason: str
+    restricted_by: str
+    restricted_at: datetime
+
+
+class RevisionStore(Protocol):
+    """Revisions and what is in force. Every method may raise LedgerUnavailable."""
+
+    async def read_epochs(self) -> Mapping[str, int]:
+        """The epoch of every tenant that has a revision in force."""
+        ...
+
+    async def read_in_force(self, tenant: str, *, known_epoch: int | None) -> ControlRow | None:
+        """What is in force for a tenant, in one snapshot (without files where it is `known_epoch`); None where nothing is."""
+        ...
+
+    async def load(self, tenant: str, revision: str) -> bytes | None:
+        """The packed files of a revision; None where it is not kept."""
+        ...
+
+    async def push(self, tenant: str, pushed: Pushed) -> None:
+        """Keep a revision that passed its checks. Pushing it again changes nothing."""
+        ...
+
+    async def activate(self, tenant: str, pushed: Pushed, record: RecordDraft, *, replaces: str | None) -> ControlRow | str:
+        """Keep a revision and put it in force, with its record, in one transaction.
+
+        Only the revision `replaces` is replaced; where another one is in force, it is answered and nothing changes.
+        A revision that is in force already stays so, without a record.
+        """
+        ...
+
+    async def list_revisions(self, tenant: str, *, before: tuple[datetime, str] | None, limit: int) -> Sequence[KeptRevision]:
+        """Kept revisions, newest first; `before` is (pushed_at, revision) of the last one of the page before."""
+        ...
+
+    async def get(self, tenant: str, revision: str) -> Kept | None:
+        """One kept revision with its packed files."""
+        ...
+
+    async def revision_before(self, tenant: str) -> str | None:
+        """The last other revision that was in force before the active one."""
+        ...
+
+    async def restrict(self, tenant: str, kind: RestrictionKind, name: str, *, reason: str, by: str, record: RecordDraft) -> bool | None:
+        """Take an agent, a tool or the tenant out of service, with a record. False where it was already; None where the tenant is unknown."""
+        ...
+
+    async def release(self, tenant: str, kind: RestrictionKind, name: str, record: RecordDraft) -> bool | None:
+        """Put it back into service, with a record. False where it was in service; None where the tenant is unknown."""
+        ...
+
+    async def list_restrictions(self, tenant: str) -> Sequence[Restriction]:
+        """What is out of service, and why."""
+        ...
 
 
 class Ledger(Protocol):
     """The PostgreSQL side. Every method may raise LedgerUnavailable; after it nothing may be sent."""
-
-    async def activate(self, tenant: str, revision: str, files: bytes, record: RecordDraft, *, replace: bool) -> Activation | str:
-        """Put `revision` in force with its record, or answer the other active revision when not `replace`."""
-        ...
 
     async def recall(self, tenant: str, agent: str, transport_key: bytes) -> KnownCall | None:
         """The call that holds a transport key, whatever its state."""

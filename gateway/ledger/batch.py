@@ -15,7 +15,7 @@ from gateway.domain.budgets import Charge
 from gateway.domain.call import LEASE_GRACE_S, Decided, Informed, Proposed, Recalled
 from gateway.domain.catalogue import BusinessKey, Replay, Risk
 from gateway.domain.decision import Again, ApprovalRequest, Refusal
-from gateway.domain.reasons import Effect, ReasonCode
+from gateway.domain.reasons import Effect
 from gateway.domain.record import RecordDraft
 from gateway.ledger.approvals import open_approval
 from gateway.ledger.claims import Binding, Claims, bindings_of
@@ -144,10 +144,10 @@ class Batch:
         if not admissions:
             return []
         control = await connection.fetchrow(self.sql["share_control"], self.tenant)
-        revision = control["revision"] if control else None
+        in_force = (control["revision"], control["epoch"]) if control else None
         for write in admissions:
-            if write.call.bundle.revision != revision:
-                write.found = Refusal(reason_code=ReasonCode.POLICY_STALE, detail="another revision is in force")
+            if (write.call.bundle.revision, write.call.epoch) != in_force:
+                write.found = Again(stage="resolve")
         return [write for write in admissions if write.found is None]
 
     async def _lock_budgets(

@@ -1,7 +1,6 @@
 """The ledger on PostgreSQL: reads on a connection each, writes gathered into batches (`batch.py`)."""
 
 import asyncio
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,18 +13,17 @@ from gateway.domain.call import Authorized, CallNow, Decided, Facts, KnownCall, 
 from gateway.domain.decision import Again, ApprovalRequest, LedgerUnavailable, Refusal
 from gateway.domain.drafts import not_sent_draft
 from gateway.domain.outcome import CallState, Phase
-from gateway.domain.ports import Activation, Spend
+from gateway.domain.ports import Spend
 from gateway.domain.reasons import ReasonCode
 from gateway.domain.record import RecordDraft
 from gateway.ledger.approvals import approval_from_row
 from gateway.ledger.batch import Admission, Batch, Denial, End, Note
 from gateway.ledger.claims import Binding, Key
 from gateway.ledger.coalescer import Coalescer, Write
-from gateway.ledger.database import CommitUnknown, Database, Rollback
+from gateway.ledger.database import CommitUnknown, Database
 from gateway.ledger.endings import Ending
 from gateway.ledger.facts import facts_from_row, known_from_row
 from gateway.ledger.holdings import exhausted
-from gateway.ledger.log import Entry, append_records
 
 TRANSPORT_KEY_TTL_S = 24 * 3600.0
 """How long a transport key is answered from the ledger; afterwards it never executes again."""
@@ -41,34 +39,6 @@ class PostgresLedger:
         self._ttl = transport_key_ttl_s
         self._coalescer = Coalescer(self._commit)
         self._undoing: set[asyncio.Task[None]] = set()
-
-    async def activate(self, tenant: str, revision: str, files: bytes, record: RecordDraft, *, replace: bool) -> Activation | str:
-        """Put `revision` in force with its record, or answer the other active revision when not `replace`."""
-        sql = self._sql
-        async with self._database.connection() as connection:
-            # A gateway that joins others asks for no lock: under load it would wait for a gap between their batches.
-            control = await connection.fetchrow(sql["read_control"], tenant)
-        if control is not None and control["revision"] == revision:
-            return Activation(revision=revision, epoch=control["epoch"], digest_key=control["digest_key"], changed=False)
-        try:
-            async with self._database.transaction() as connection:
-                await connection.execute(sql["insert_control"], tenant, secrets.token_bytes(32))
-                await connection.execute(sql["insert_log_head"], tenant)
-                control = await connection.fetchrow(sql["lock_control"], tenant)
-                if control is None:
-                    raise LedgerUnavailable("control row vanished")
-                if control["revision"] == revision:
-                    raise Rollback(Activation(revision=revision, epoch=control["epoch"], digest_key=control["digest_key"], changed=False))
-                if control["revision"] and not replace:
-                    raise Rollback(control["revision"])
-                await connection.execute(sql["insert_revision"], tenant, revision, files)
-                epoch = await connection.fetchval(sql["update_control"], tenant, revision)
-                await append_records(connection, sql, tenant, [Entry(record, None, {})])
-                return Activation(revision=revision, epoch=epoch, digest_key=control["digest_key"], changed=True)
-        except Rollback as stop:
-            if isinstance(stop.found, Activation | str):
-                return stop.found
-            raise
 
     async def recall(self, tenant: str, agent: str, transport_key: bytes) -> KnownCall | None:
         """The call that holds a transport key, whatever its state."""

@@ -33,13 +33,61 @@ UPDATE controls SET revision = $2, epoch = epoch + 1 WHERE tenant = $1 RETURNING
 -- A tenant's log starts at size 0.
 INSERT INTO log_heads (tenant, size) VALUES ($1, 0) ON CONFLICT (tenant) DO NOTHING;
 
+-- name: raise_epoch
+-- Whatever was decided before is decided anew.
+UPDATE controls SET epoch = epoch + 1 WHERE tenant = $1 RETURNING epoch;
+
+-- name: read_controls
+-- What is in force for every tenant that ever had a revision.
+SELECT tenant, revision, epoch, digest_key FROM controls WHERE revision <> '';
+
+-- name: read_in_force
+-- What is in force for one tenant, with its restrictions, in one snapshot; without files for who knows this epoch already.
+SELECT controls.revision, controls.epoch, controls.digest_key,
+       CASE WHEN controls.epoch IS DISTINCT FROM $2::bigint THEN revisions.files ELSE '' END AS files,
+       ARRAY (SELECT kind || ' ' || name FROM restrictions WHERE restrictions.tenant = controls.tenant) AS restrictions
+FROM controls JOIN revisions USING (tenant, revision) WHERE tenant = $1;
+
 -- name: insert_revision
--- Keep the files of a revision for as long as calls may have to be resolved with them.
-INSERT INTO revisions (tenant, revision, files) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
+-- Keep the files of a revision for as long as calls may have to be resolved with them. Pushing it again changes nothing.
+INSERT INTO revisions (tenant, revision, files, name, note, pushed_by) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING;
 
 -- name: get_revision
 -- The files of a revision.
 SELECT files FROM revisions WHERE tenant = $1 AND revision = $2;
+
+-- name: list_revisions
+-- Revisions with their last activation, newest first; one of them where it is named.
+SELECT revision, name, note, pushed_by, pushed_at, last.activated_at, last.activated_by,
+       coalesce(controls.revision = revisions.revision, false) AS is_active
+FROM revisions LEFT JOIN controls USING (tenant)
+LEFT JOIN LATERAL (SELECT activated_at, activated_by FROM activations
+                   WHERE activations.tenant = revisions.tenant AND activations.revision = revisions.revision
+                   ORDER BY epoch DESC LIMIT 1) AS last ON true
+WHERE revisions.tenant = $1 AND ($2::text IS NULL OR revisions.revision = $2)
+  AND ($3::timestamptz IS NULL OR (pushed_at, revisions.revision) < ($3, $4::text))
+ORDER BY pushed_at DESC, revisions.revision DESC LIMIT $5;
+
+-- name: insert_activation
+-- What was put in force under which epoch.
+INSERT INTO activations (tenant, epoch, revision, activated_by) VALUES ($1, $2, $3, $4);
+
+-- name: revision_before
+-- The last other revision that was in force.
+SELECT activations.revision FROM activations JOIN controls USING (tenant)
+WHERE tenant = $1 AND activations.revision <> controls.revision ORDER BY activations.epoch DESC LIMIT 1;
+
+-- name: insert_restriction
+-- Take something out of service; true where it was in service.
+INSERT INTO restrictions (tenant, kind, name, reason, restricted_by) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING true;
+
+-- name: delete_restriction
+-- Put it back into service; true where it was out of it.
+DELETE FROM restrictions WHERE tenant = $1 AND kind = $2 AND name = $3 RETURNING true;
+
+-- name: list_restrictions
+-- What is out of service, and why.
+SELECT kind, name, reason, restricted_by, restricted_at FROM restrictions WHERE tenant = $1 ORDER BY kind, name;
 
 -- name: find_claim
 -- The call that holds a claim, whatever its state; state is null where the claim's call was never admitted.

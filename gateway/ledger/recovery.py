@@ -129,11 +129,6 @@ class PostgresRecovery:
             row = await connection.fetchrow(self._sql["get_call"], tenant, decision_id)
         return CallState(row["state"]) if row else None
 
-    async def load_revision(self, tenant: str, revision: str) -> bytes | None:
-        """The files of a revision that was in force, as they were stored; None where there is none."""
-        async with self._database.connection() as connection:
-            return await connection.fetchval(self._sql["get_revision"], tenant, revision)
-
     async def _records(self, connection: Connection, tenant: str, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
         rows = await connection.fetch(self._sql["get_records"], tenant, list(ids)) if ids else []
         return {row["decision_id"]: orjson.loads(row["body"]) for row in rows}

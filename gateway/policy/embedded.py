@@ -1,6 +1,7 @@
 """The embedded engine: regorus in supervised worker processes, behind the port `PolicyEngine`."""
 
 import asyncio
+from collections.abc import Set as AbstractSet
 from importlib.metadata import version
 from typing import Any
 
@@ -21,7 +22,7 @@ QUEUE_LIMIT = 1_000
 
 
 class EmbeddedEngine:
-    """Decides in worker processes. Each revision has workers of its own; those of an old one answer what they were asked."""
+    """Decides in worker processes. Each revision has workers of its own; those that are let go answer what they were asked."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class EmbeddedEngine:
         self._memory_bytes = memory_bytes
         self._queue_limit = queue_limit
         self._name = f"embedded regorus {version('gordon-to-regorus')}"
-        self._pool: WorkerPool | None = None
+        self._pools: dict[str, WorkerPool] = {}
         self._activation = asyncio.Lock()
         self._retiring: dict[WorkerPool, asyncio.Task[None]] = {}
 
@@ -49,18 +50,18 @@ class EmbeddedEngine:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a revision is active."""
-        return self._pool is not None
+        """Whether some revision can be decided."""
+        return bool(self._pools)
 
     @property
     def deaths(self) -> int:
-        """Workers of the active revision that died since its activation; each cost one call its decision."""
-        return self._pool.deaths if self._pool else 0
+        """Workers of the loaded revisions that died since they were loaded; each cost one call its decision."""
+        return sum(pool.deaths for pool in self._pools.values())
 
     async def activate(self, policies: PolicySet) -> None:
-        """Load a revision in fresh workers, prove it by a canary decision, then switch; PolicyFault leaves the old one active."""
+        """Load a revision in fresh workers and prove it by a canary decision; PolicyFault leaves the others as they are."""
         async with self._activation:
-            if self._pool is not None and self._pool.revision == policies.revision:
+            if policies.revision in self._pools:
                 return
             fresh = WorkerPool(
                 policies,
@@ -74,16 +75,20 @@ class EmbeddedEngine:
             except BaseException:
                 await fresh.close()
                 raise
-            old, self._pool = self._pool, fresh
-            if old is not None:
-                self._retire(old)
+            self._pools[policies.revision] = fresh
+
+    async def retain(self, revisions: AbstractSet[str]) -> None:
+        """Let go of every revision but these; what its workers were asked they still answer."""
+        async with self._activation:
+            for revision in self._pools.keys() - revisions:
+                self._retire(self._pools.pop(revision))
 
     async def decide(self, revision: str, document: bytes) -> Any:
         """The raw answer of ``data.gateway.decision`` on `document`; see the port for the faults."""
-        pool = self._pool
-        if pool is None:
+        if not self._pools:
             raise PolicyFault(ReasonCode.POLICY_ENGINE_UNAVAILABLE, "no revision is active")
-        if pool.revision != revision:
+        pool = self._pools.get(revision)
+        if pool is None:
             raise PolicyFault(ReasonCode.POLICY_STALE, "another revision is active")
         try:
             async with asyncio.timeout(self._patience_s):
@@ -96,8 +101,8 @@ class EmbeddedEngine:
         """End every worker, those of earlier revisions included."""
         async with self._activation:
             retiring = dict(self._retiring)
-            pool, self._pool = self._pool, None
-            for open_pool in filter(None, (*retiring, pool)):
+            pools, self._pools = self._pools, {}
+            for open_pool in (*retiring, *pools.values()):
                 await open_pool.close()
             await asyncio.gather(*retiring.values())
 

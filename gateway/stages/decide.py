@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gateway.domain.call import ApprovalFact, Decided, Informed
-from gateway.domain.decision import ApprovalRequest, Decision, Refusal
+from gateway.domain.decision import Again, ApprovalRequest, Decision, PolicyFault, Refusal
 from gateway.domain.policy_answer import read_answer
 from gateway.domain.policy_input import policy_document
 from gateway.domain.ports import PolicyEngine
@@ -24,7 +24,7 @@ class Decide:
     def __init__(self, engine: PolicyEngine) -> None:
         self._engine = engine
 
-    async def __call__(self, call: Informed) -> Decided | Refusal:
+    async def __call__(self, call: Informed) -> Decided | Refusal | Again:
         """Evaluate the call's own revision; PolicyFault where there is no usable answer."""
         if refusal := _check_approval(call):
             return refusal
@@ -42,7 +42,12 @@ class Decide:
             context=call.context,
             now=call.now,
         )
-        raw = await self._engine.decide(call.bundle.revision, document)
+        try:
+            raw = await self._engine.decide(call.bundle.revision, document)
+        except PolicyFault as fault:
+            if fault.reason_code is ReasonCode.POLICY_STALE:
+                return Again(stage="resolve")
+            raise
         answer = read_answer(raw, call.bundle)
         if isinstance(answer, Refusal):
             return replace(answer, policy_input=document)

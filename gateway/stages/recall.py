@@ -25,7 +25,7 @@ class Recall:
         if known is None or not known.holds(recalled.fingerprint):
             return recalled
         refusal = judge_known(known, agent=call.caller.name, subject=call.on_behalf_of, fingerprint=recalled.fingerprint)
-        is_permitted = may_see(call.bundle, call.caller.name, call.workflow_name, call.on_behalf_of, known.tool)
+        is_permitted = may_see(call.bundle, call.caller.name, call.workflow_name, call.on_behalf_of, known.tool, controls=call.controls)
         return refusal or Replay(known=known, is_permitted=is_permitted)
 
 

@@ -14,13 +14,13 @@ class Resolve:
 
     async def __call__(self, call: Recalled) -> Resolved | Refusal:
         """Look names up in the call's bundle."""
-        scope = find_scope(call.bundle, call.caller.name, call.workflow_name, call.on_behalf_of)
+        scope = find_scope(call.bundle, call.caller.name, call.workflow_name, call.on_behalf_of, controls=call.controls)
         if isinstance(scope, ReasonCode):
             return Refusal(reason_code=scope)
         if not call.call.name:
             missing = FieldError(path="/name", message="name the tool to call")
             return Refusal(reason_code=ReasonCode.CALL_NAME_MISSING, errors=(missing,))
-        tool = find_tool(call.bundle, scope, call.call.name)
+        tool = find_tool(call.bundle, scope, call.call.name, controls=call.controls)
         if isinstance(tool, ReasonCode):
             return Refusal(reason_code=tool)
         return Resolved.after(call, tool=tool, scope=scope)

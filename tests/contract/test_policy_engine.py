@@ -166,9 +166,11 @@ class TestRevisions:
             await engine.decide("r0", document("ok"))
         assert caught.value.reason_code is ReasonCode.POLICY_STALE
 
-    async def test_switches_and_the_old_one_is_stale(self, engine: PolicyEngine) -> None:
+    async def test_decides_under_both_until_one_is_let_go(self, engine: PolicyEngine) -> None:
         await engine.activate(revision("r2", 'package gateway\n\ndecision := {"is": "new"}\n'))
         assert await engine.decide("r2", document()) == {"is": "new"}
+        assert await engine.decide("r1", document("ok", 1)) == {"is": "ok", "n": 1}
+        await engine.retain({"r2"})
         with pytest.raises(PolicyFault) as caught:
             await engine.decide("r1", document())
         assert caught.value.reason_code is ReasonCode.POLICY_STALE
@@ -177,6 +179,7 @@ class TestRevisions:
         calls = [asyncio.create_task(engine.decide("r1", document("ok", n))) for n in range(100)]
         await asyncio.sleep(0)
         await engine.activate(revision("r2", 'package gateway\n\ndecision := {"is": "new"}\n'))
+        await engine.retain({"r2"})
         assert await asyncio.gather(*calls) == [{"is": "ok", "n": n} for n in range(100)]
 
     @pytest.mark.parametrize(

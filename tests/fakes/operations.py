@@ -16,9 +16,10 @@ from gateway.api.services import Services
 from gateway.domain.catalogue import Replay
 from gateway.domain.decision import LedgerUnavailable
 from gateway.domain.outcome import CallState
-from gateway.domain.ports import BudgetRow, CallSummary, Ledger, LogPage, LogQuery
+from gateway.domain.ports import BudgetRow, CallSummary, Ledger, LogPage, LogQuery, RevisionStore
 from gateway.domain.principal import Caller, Role
 from gateway.enforcer import Enforcer
+from gateway.revisions import Revisions
 from gateway.stages.authenticate import Authenticate, Key
 from gateway.tasks import TaskSet
 
@@ -125,7 +126,8 @@ async def serve_operations(fake: FakeOperations) -> AsyncGenerator[TestClient[An
         ledger=cast("Ledger", None),
         log=fake,
         operations=fake,
-        in_force={},
+        revisions=cast("Revisions", None),
+        revision_store=cast("RevisionStore", None),
         tasks=TaskSet(),
         draining=asyncio.Event(),
         new_id=uuid7,
