@@ -84,7 +84,7 @@ class ControlRow:
     epoch: int
     digest_key: bytes = field(repr=False)
     files: bytes = field(repr=False)
-    """The packed files of the revision."""
+    """The packed files of the revision; empty where they are not kept, or were not asked for."""
     controls: Controls
 
 

@@ -44,9 +44,9 @@ SELECT tenant, revision, epoch, digest_key FROM controls WHERE revision <> '';
 -- name: read_in_force
 -- What is in force for one tenant, with its restrictions, in one snapshot; without files for who knows this epoch already.
 SELECT controls.revision, controls.epoch, controls.digest_key,
-       CASE WHEN controls.epoch IS DISTINCT FROM $2::bigint THEN revisions.files ELSE '' END AS files,
+       CASE WHEN controls.epoch IS DISTINCT FROM $2::bigint THEN coalesce(revisions.files, '') ELSE '' END AS files,
        ARRAY (SELECT kind || ' ' || name FROM restrictions WHERE restrictions.tenant = controls.tenant) AS restrictions
-FROM controls JOIN revisions USING (tenant, revision) WHERE tenant = $1;
+FROM controls LEFT JOIN revisions USING (tenant, revision) WHERE tenant = $1 AND revision <> '';
 
 -- name: insert_revision
 -- Keep the files of a revision for as long as calls may have to be resolved with them. Pushing it again changes nothing.
