@@ -23,7 +23,7 @@ async def list_decisions(request: web.Request) -> web.Response:
     """One page of records, newest first."""
     query = _read_query(request)
     page = await request.app[SERVICES].log.find(query)
-    following = write_cursor(_list_of(query), page.next_position) if page.next_position is not None else None
+    following = write_cursor(request, _list_of(query), page.next_position) if page.next_position is not None else None
     return json_response({"items": page.items, "next_cursor": following})
 
 

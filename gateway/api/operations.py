@@ -134,7 +134,7 @@ async def list_calls(request: web.Request) -> web.Response:
         tenant, state, after=read_cursor(request, of_list, _read_decision_id), limit=limit + 1
     )
     items = [CallItem.model_validate(call) for call in found[:limit]]
-    following = write_cursor(of_list, str(items[-1].decision_id)) if len(found) > limit else None
+    following = write_cursor(request, of_list, str(items[-1].decision_id)) if len(found) > limit else None
     return json_response(CallPage(items=items, next_cursor=following).model_dump(mode="json"))
 
 
@@ -175,7 +175,7 @@ async def list_budgets(request: web.Request) -> web.Response:
     following = None
     if len(found) > limit:
         last = found[limit - 1]
-        following = write_cursor(of_list, [last.name, last.scope, last.period])
+        following = write_cursor(request, of_list, [last.name, last.scope, last.period])
     page = BudgetPage(items=[BudgetItem.of(row) for row in found[:limit]], next_cursor=following)
     return json_response(page.model_dump(mode="json"))
 

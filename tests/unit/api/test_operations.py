@@ -112,10 +112,13 @@ async def test_a_forged_place_in_a_cursor_is_refused(place: Any):
     async with serve_operations(fake) as client:
         for path in ("/v1/calls", "/v1/budgets"):
             _, page = await get(client, path, limit="1")
-            _, digest = orjson.loads(base64.urlsafe_b64decode(page["next_cursor"]))
-            forged = base64.urlsafe_b64encode(orjson.dumps([place, digest])).decode()
-            status, problem = await get(client, path, cursor=forged)
-            assert (status, problem["code"]) == (400, "CURSOR_INVALID")
+            decoded = base64.urlsafe_b64decode(page["next_cursor"])
+            forged = [decoded[:16] + orjson.dumps(place), orjson.dumps(place), b""]
+            # And each bit of a true one matters.
+            forged += [decoded[:at] + bytes([decoded[at] ^ 1]) + decoded[at + 1 :] for at in range(len(decoded))]
+            for cursor in forged:
+                status, problem = await get(client, path, cursor=base64.urlsafe_b64encode(cursor).decode())
+                assert (status, problem["code"]) == (400, "CURSOR_INVALID")
 
 
 @pytest.mark.parametrize("params", [{"limit": "0"}, {"limit": "201"}, {"limit": "0000010"}, {"limit": "²"}, {"state": "lost"}])
