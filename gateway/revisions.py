@@ -204,7 +204,9 @@ class Revisions:
         """The bundle of a control row, ready to decide; None where it cannot run here."""
         try:
             bundle = self._loaded.get((tenant, row.revision)) or (await _unpack(row.files) if row.files else None)
-            problems = self._check_here(bundle, tenant) if bundle is not None else ["its files are not kept, or do not load with this release"]
+            problems = (
+                self._check_here(bundle, tenant) if bundle is not None else ["its files are not kept, or do not load with this release"]
+            )
             if bundle is not None and not problems:
                 await self._engine.activate(bundle.policy)
                 return bundle
