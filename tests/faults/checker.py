@@ -1,9 +1,9 @@
 """The judge: a pure function from what a run left behind to the list of promises that it broke.
 
 The ids are those of the invariants I1-I12, B1-B5 and L1-L4 (shared/research/reliability.md), read with the gateway's own
-words, and six of the fault tests' own: T1 what is told is true, D1 nothing runs past its lease for long, D2 doubts end as
+words, and seven of the fault tests' own: T1 what is told is true, D1 nothing runs past its lease for long, D2 doubts end as
 their class allows, R1 nothing is allowed under a replaced revision, P1 the policy "only if none was sent" holds, O1 without
-a fault the ledger is there for everybody.
+a fault the ledger is there for everybody, O2 there is no deadlock.
 """
 
 from collections.abc import Callable, Iterator

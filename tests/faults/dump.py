@@ -20,6 +20,13 @@ IS_ADMITTED = "SELECT EXISTS (SELECT FROM records WHERE decision_id = $1 AND kin
 LOG_HEAD = "after fetchrow UPDATE log_heads"
 """The point at which a gateway holds the log head: after the statement that extends it, before its COMMIT."""
 
+DEADLOCK = "40P01"
+"""The SQLSTATE that a gateway logs where the database broke a deadlock."""
+
+CLAIMS_WANTED = "before fetch INSERT INTO claims"
+BUDGETS_LOCKED = "after fetch INSERT INTO budgets"
+"""In a call's request the first is its admission's, the second its settlement's."""
+
 ADMISSION_COMMITTED = "after execute COMMIT"
 """The first such point of a call's request: its admission is committed, and nothing is sent yet."""
 
@@ -66,6 +73,7 @@ async def read_dump(url: str) -> Dump:
         taken_at = await connection.fetchval("SELECT clock_timestamp()")
         rows = {table: await connection.fetch(f"SELECT * FROM {table}") for table in _TABLES}  # noqa: S608 - our own names
         await connection.execute("COMMIT")
+        deadlocks = await connection.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
     finally:
         await connection.close()
     return Dump(
@@ -80,6 +88,7 @@ async def read_dump(url: str) -> Dump:
             if row["kind"] == "transport"
         ),
         log_size=sum(row["size"] for row in rows["log_heads"]),
+        deadlocks=deadlocks,
     )
 
 

@@ -145,6 +145,7 @@ class Dump:
     records: tuple[Record, ...] = ()
     claims: tuple[KeyClaim, ...] = ()
     log_size: int = 0
+    deadlocks: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

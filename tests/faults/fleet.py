@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +23,7 @@ import psutil
 import yaml
 
 from tests.conftest import ROOT, temporary_data_dir
-from tests.faults.dump import count_unsettled, read_dump
+from tests.faults.dump import DEADLOCK, count_unsettled, read_dump
 from tests.faults.evidence import Dump, Effect, History, Setup, read_effects, read_setup, write_all
 from tests.faults.history import Recorder
 
@@ -168,6 +168,12 @@ class Fleet:
         """Whether the gateway stands still."""
         return self.gateways[name].process.status() == psutil.STATUS_STOPPED
 
+    async def wait_until_frozen(self, name: str, patience_s: float = 10.0) -> None:
+        """Wait until a gateway stands still at the point where it was told to."""
+        async with asyncio.timeout(patience_s):
+            while not self.is_frozen(name):  # noqa: ASYNC110 - another process
+                await asyncio.sleep(_POLL_S)
+
     def thaw(self, name: str) -> None:
         """SIGCONT."""
         self._note("thaw", name)
@@ -189,6 +195,9 @@ class Fleet:
     async def collect(self) -> Evidence:
         """Everything that the run left behind so far."""
         dump = await read_dump(self.database_url)
+        # The database counts deadlocks some seconds late; gateways log theirs at once.
+        logged = sum(path.read_text(errors="replace").count(DEADLOCK) for path in self.folder.glob("*.err"))
+        dump = replace(dump, deadlocks=max(dump.deadlocks, logged))
         return Evidence(history=self.recorder.read(), effects=read_effects(self._effects), dump=dump, setup=self.setup)
 
     def close(self) -> None:

@@ -37,6 +37,14 @@ async def open_run(database_url: str, gateways: Sequence[str] = ("g1", "g2"), **
 
 
 @asynccontextmanager
+async def fresh_fleet(server: EmbeddedPostgres) -> AsyncGenerator[Fleet]:
+    """A fleet on a new database, without gateways yet."""
+    async with fresh_database(server) as url:
+        with open_fleet(url) as fleet:
+            yield fleet
+
+
+@asynccontextmanager
 async def open_client(fleet: Fleet) -> AsyncGenerator[Client]:
     """A client with connections enough for every race; none of them is kept for a second request."""
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
@@ -75,6 +83,8 @@ async def fresh_database(server: EmbeddedPostgres) -> AsyncGenerator[str]:
     """The URL of a new database, as the application's role; dropped in the end."""
     name = f"faults_{uuid4().hex}"
     await _execute(server.owner_url, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+    # A deadlock is to show as one: by default it is looked for after a second, when the gateway's lock_timeout has hidden it.
+    await _execute(server.owner_url, f"ALTER DATABASE {name} SET deadlock_timeout = '100ms'")
     try:
         yield url_of(server.owner_url, name, APP_ROLE)
     finally:

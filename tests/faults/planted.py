@@ -57,7 +57,7 @@ BUGS: dict[str, Bug] = {
         _bug("never_is_resent", "the resolver resends class never", "I1 D2", "crash_never", patches.resend_never),
         _bug("resolution_without_record", "a doubt ends without a resolution record", "I7", "crash_keyed", patches.resolve_without_record),
         _bug("versions_not_compared", "facts are not compared at admission", "P1", "policy", patches.ignore_versions),
-        _bug("unsorted_locks", "batches take their locks in no order", "O1", "crossed_budgets", patches.shuffle_locks),
+        _bug("unsorted_locks", "batches take their locks in no order", "O1 O2", "crossed_budgets", patches.shuffle_locks),
         _bug("batch_fails_neighbours", "one bad write fails its batch", "O1", "bad_neighbour", patches.fail_neighbours),
         _bug("cancelled_with_client", "an execution ends with the client that asked", "I9", "client_leaves", patches.let_clients_cancel),
         _bug("replaced_revision_admits", "an admission under a replaced revision commits", "R1", "replaced_revision", patches.ignore_revisions),

@@ -101,8 +101,14 @@ def check_doubts(run: RunIndex) -> Iterator[str]:
             yield f"call {call.id} ({call.tool}) of class never was resolved without a person"
 
 
+def check_lock_order(run: RunIndex) -> Iterator[str]:
+    """O2: one lock order: no two writers ever wait for each other."""
+    if run.dump.deadlocks:
+        yield f"the database broke {run.dump.deadlocks} deadlocks"
+
+
 def check_ledger_is_there(run: RunIndex) -> Iterator[str]:
-    """O1: where nothing was done to the system, the ledger is there for everybody (one lock order, no bad neighbours)."""
+    """O1: where nothing was done to the system, the ledger is there for everybody; one bad write fails no other."""
     if run.history.nemeses:
         return
     for operation in run.history.operations:
@@ -146,4 +152,5 @@ CALL_RULES: dict[str, Callable[[RunIndex], Iterator[str]]] = {
     "D1": check_leases,
     "D2": check_doubts,
     "O1": check_ledger_is_there,
+    "O2": check_lock_order,
 }

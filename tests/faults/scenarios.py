@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from tests.faults.dump import ADMISSION_COMMITTED, expire_transport_key, replace_revision
+from tests.faults.dump import ADMISSION_COMMITTED, BUDGETS_LOCKED, CLAIMS_WANTED, expire_transport_key, replace_revision
 from tests.faults.fleet import AGENTS, Fleet
 from tests.faults.harness import database_name, open_client, socket_folder, start_all
 from tests.faults.load import Wish, new_wish
@@ -206,6 +206,25 @@ async def replaced_revision(stage: Stage) -> None:
         await client.send("g1", new_wish("spend"))
 
 
+async def settlement_meets_duplicate(stage: Stage) -> None:
+    """A gateway settles a call, its budgets locked, while another one that saw no such call yet takes the same claims."""
+    fleet = stage.fleet
+    await asyncio.to_thread(lambda: fleet.start("g1", STOP_AT=f"sql/{BUDGETS_LOCKED}/:2", **stage.environment))
+    await asyncio.to_thread(lambda: fleet.start("g2", STOP_AT=f"sql/{CLAIMS_WANTED}/:1", **stage.environment))
+    async with open_client(fleet) as client:
+        wish = new_wish("write_keyed")
+        sending = [asyncio.create_task(client.send("g2", wish, headers={MARKER: "1"}))]
+        await fleet.wait_until_frozen("g2")
+        sending.append(asyncio.create_task(client.send("g1", wish, headers={MARKER: "1"})))
+        await fleet.wait_until_frozen("g1")
+        fleet.thaw("g2")
+        await asyncio.sleep(0.3)
+        fleet.thaw("g1")
+        await asyncio.gather(*sending)
+        await fleet.wait_until_quiet(4)
+        await client.send("g2", wish)
+
+
 async def bad_neighbour(stage: Stage) -> None:
     """Every batch with a call for cy fails on its data; everybody else's calls go on."""
     await start_all(stage.fleet, ("g1",), **{"BAD_SUBJECT": "cy"} | dict(stage.environment))
@@ -240,6 +259,6 @@ SCENARIOS: dict[str, Callable[[Stage], Awaitable[None]]] = {
     for scenario in (
         plain, single, client_leaves, crash_alone, budget, expired_key, lost_answer, lost_commit, crash_keyed, crash_never, zombie_before_send, zombie_late_answer,
         zombie_is_told, zombie_is_heard, late_send_probe, policy, late_probe, crossed_budgets,
-        bad_neighbour, replaced_revision,
+        settlement_meets_duplicate, bad_neighbour, replaced_revision,
     )
 }  # fmt: skip

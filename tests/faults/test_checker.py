@@ -161,6 +161,7 @@ BROKEN: list[tuple[str, str, Callable[[], RunIndex]]] = [
         "a call is allowed after its revision was replaced",
         lambda: replace(GOOD, history=replace(GOOD.history, nemeses=(Nemesis(at=10.0, what="revision replaced", target="controls"),))),
     ),
+    ("O2", "two writers wait for each other", lambda: with_dump(GOOD, deadlocks=1)),
     ("P1", "a subject gets two messages", _sent_twice),
 ]  # fmt: skip
 

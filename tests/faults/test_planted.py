@@ -2,18 +2,18 @@
 
 import pytest
 
-from tests.faults.fleet import open_fleet
-from tests.faults.harness import judge, summarize
+from gateway.ledger.embedded import EmbeddedPostgres
+from tests.faults.harness import fresh_fleet, judge, summarize
 from tests.faults.planted import BUGS, Bug
 from tests.faults.scenarios import SCENARIOS, Stage
 
 
 @pytest.mark.parametrize("bug", BUGS.values(), ids=BUGS.keys())
-async def test_catches_the_planted_bug(bug: Bug, database_url: str, monkeypatch: pytest.MonkeyPatch):
+async def test_catches_the_planted_bug(bug: Bug, postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch):
     if bug.pending is not None:
         pytest.fail(f"pending: {bug.name} waits for: {bug.pending}")
     monkeypatch.setenv("PLANT_EXPECTED", "1")
-    with open_fleet(database_url) as fleet:
+    async with fresh_fleet(postgres) as fleet:
         await SCENARIOS[bug.scenario](Stage(fleet=fleet, environment={"PLANT": bug.name}))
         found = await judge(fleet, bug.name, wait_s=1)
     assert {violation.invariant for violation in found} & bug.caught_as, summarize(found) or "no violation"

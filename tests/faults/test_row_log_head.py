@@ -20,8 +20,7 @@ async def test_others_go_on_within_three_seconds_of_a_gateway_frozen_with_the_lo
             for number in range(count):
                 await asyncio.to_thread(fleet.start, "g1", STOP_AT=f"sql/{LOG_HEAD}/:1")
                 frozen = asyncio.create_task(client.send("g1", new_wish(TOOLS[number % len(TOOLS)]), headers={MARKER: "1"}, patience_s=20))
-                while not fleet.is_frozen("g1"):  # noqa: ASYNC110 - another process
-                    await asyncio.sleep(0.01)
+                await fleet.wait_until_frozen("g1")
                 fleet.recorder.note("frozen with the log head", "g1")
                 waits = await asyncio.gather(*(_seconds_until_served(client, name) for name in ("g2", "g3")))
                 assert max(waits) <= BOUND_S

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.faults.fleet import open_fleet
-from tests.faults.harness import judge, summarize
+from gateway.ledger.embedded import EmbeddedPostgres
+from tests.faults.harness import fresh_fleet, judge, summarize
 from tests.faults.scenarios import SCENARIOS, Stage
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_a_scenario_breaks_nothing(name: str, database_url: str):
-    with open_fleet(database_url) as fleet:
+async def test_a_scenario_breaks_nothing(name: str, postgres: EmbeddedPostgres):
+    async with fresh_fleet(postgres) as fleet:
         await SCENARIOS[name](Stage(fleet=fleet, environment={}))
         found = await judge(fleet, name, wait_s=10)
     assert found == [], summarize(found)
