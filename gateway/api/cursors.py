@@ -60,6 +60,6 @@ def read_cursor(request: web.Request, of_list: tuple[object, ...], read_place: C
 def _mac(request: web.Request, of_list: tuple[object, ...], place: bytes) -> bytes:
     # The tenant's own key: all gateways of a fleet have it, and no other tenant.
     tenant = request[CALLER].tenant
-    in_force = request.app[SERVICES].in_force.get(tenant)
+    in_force = request.app[SERVICES].revisions.current(tenant)
     text = repr(("cursor", tenant, of_list, place)).encode()
     return hmac.digest(in_force.digest_key if in_force else _OWN_KEY, text, "sha256")[:_MAC_BYTES]

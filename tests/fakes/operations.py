@@ -107,6 +107,13 @@ class _Door:
         self.authenticate = Authenticate([Key.of(caller.name, caller) for caller in callers])
 
 
+class _NothingInForce:
+    """As much of what is in force as these routes need."""
+
+    def current(self, _tenant: str) -> None:
+        return None
+
+
 CALLERS = (
     Caller(tenant="default", name="olga", roles=frozenset({Role.OPERATOR})),
     Caller(tenant="other", name="otto", roles=frozenset({Role.OPERATOR})),
@@ -126,7 +133,7 @@ async def serve_operations(fake: FakeOperations) -> AsyncGenerator[TestClient[An
         ledger=cast("Ledger", None),
         log=fake,
         operations=fake,
-        revisions=cast("Revisions", None),
+        revisions=cast("Revisions", _NothingInForce()),
         revision_store=cast("RevisionStore", None),
         tasks=TaskSet(),
         draining=asyncio.Event(),
