@@ -17,7 +17,7 @@ from gateway.bundle import CheckedBundle, Evaluate, Report, check_bundle, check_
 from gateway.domain.catalogue import Budget, Bundle, Execute
 from gateway.domain.decision import GatewayFault
 from gateway.domain.principal import Caller, Role
-from gateway.enforcer import Enforcer, build_path
+from gateway.enforcer import Enforcer, boot_time, build_path
 from gateway.executors import Executors
 from gateway.executors.connections import Connection
 from gateway.executors.http import HttpExecutor
@@ -211,7 +211,7 @@ def _build_executors(settings: Settings, dev: DevMode | None) -> Executors:
         connections = {"travel": travel} | connections
     return Executors(
         {
-            "http": HttpExecutor(connections, max_in_flight=settings.max_in_flight),
+            "http": HttpExecutor(connections, max_in_flight=settings.max_in_flight, clock=boot_time),
             "python": PythonExecutor(settings.python_modules, max_in_flight=settings.max_in_flight),
         }
     )

@@ -5,7 +5,9 @@ cProfile makes Python functions look dearer than they are; its order is right, i
 
 import asyncio
 import json
+import os
 import pstats
+import signal
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -38,6 +40,9 @@ def main(*, callers: int, seconds: float, top: int) -> None:
 
 async def _load(workshop: Workshop, profile: Path | None, callers: int, seconds: float) -> Measured:
     async with workshop.gateway(profile=profile) as server:
+        await workshop.load(server, server.plan(GOVERNED, OK, callers=callers, seconds=1.0))
+        if profile is not None:
+            os.kill(server.pid, signal.SIGUSR1)
         measured = await workshop.load(server, server.plan(GOVERNED, OK, callers=callers, seconds=seconds))
         if profile is None:
             connection = await asyncpg.connect(workshop.owner_url_of(server))
