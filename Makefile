@@ -2,8 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The release that the parity suite was last run with.
+OPA_VERSION := v1.22.3
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test check format bench profile referee faults faults-long lock docs clean
+.PHONY: help setup demo run test check format bench profile referee opa faults faults-long lock docs clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +40,13 @@ profile: $(VENV)/.dev ## Where a governed read's time goes
 
 referee: .tools/agentbarrier/.ready $(VENV)/.dev ## The outside referee (agentbarrier) on a running gateway
 	$(BIN)/python -m pytest -q -s tests/conformance
+
+opa: ## The real OPA for the tests: the one on PATH, else built with Go into .tools/
+	@if command -v opa >/dev/null; then opa version | head -1; \
+	elif [ -x .tools/opa ]; then .tools/opa version | head -1; \
+	elif command -v go >/dev/null; then echo "building OPA $(OPA_VERSION) with Go"; \
+	  GOBIN=$(CURDIR)/.tools GOFLAGS=-mod=mod go install github.com/open-policy-agent/opa@$(OPA_VERSION); \
+	else echo "there is no opa on PATH and no go to build it with; the tests that need it will be skipped" >&2; exit 1; fi
 
 faults: $(VENV)/.dev ## Kill, freeze and cut everything, and check that nothing happened twice (ROWS=kills,cuts for some)
 	$(BIN)/python -m tests.faults.run $(if $(ROWS),--rows $(ROWS))

@@ -16,6 +16,7 @@ from gateway.api.services import Services
 from gateway.bundle import CheckedBundle, Evaluate, Report, check_bundle, check_folder, load_files
 from gateway.domain.catalogue import Budget, Bundle, Execute
 from gateway.domain.decision import GatewayFault
+from gateway.domain.ports import PolicyEngine
 from gateway.domain.principal import Caller, Role
 from gateway.enforcer import Enforcer, boot_time, build_path
 from gateway.executors import Executors
@@ -31,6 +32,8 @@ from gateway.ledger.postgres import PostgresLedger
 from gateway.ledger.recovery import PostgresRecovery
 from gateway.ledger.revisions import PostgresRevisions
 from gateway.policy.embedded import EmbeddedEngine
+from gateway.policy.opa import OpaEngine
+from gateway.policy.opa_bundle import BundleShelf, BundleSigner
 from gateway.policy.rego_tests import run_tests
 from gateway.recovery import Recovery
 from gateway.rehearsal import rehearse
@@ -116,10 +119,11 @@ async def open_gateway(settings: Settings, *, report: Report, dev: "DevMode | No
         raise BundleRefused(report)
     bundle = report.checked.bundle
     async with AsyncExitStack() as stack:
+        opa_bundles = BundleShelf(_build_signer(settings))
         executors = _build_executors(settings, dev)
         stack.push_async_callback(executors.close)
         database = await _open_database(stack, settings, is_dev=is_dev)
-        engine = EmbeddedEngine(workers=settings.policy_workers)
+        engine = _build_engine(settings)
         stack.push_async_callback(engine.close)
         ledger = PostgresLedger(database)
         stack.push_async_callback(ledger.close)
@@ -139,7 +143,7 @@ async def open_gateway(settings: Settings, *, report: Report, dev: "DevMode | No
         enforcer = Enforcer(
             path,
             ledger=ledger,
-            engine_name=engine.name,
+            engine=engine,
             tasks=tasks,
             new_id=uuid7,
             report=report_fault,
@@ -147,7 +151,7 @@ async def open_gateway(settings: Settings, *, report: Report, dev: "DevMode | No
         )
 
         async def check_readiness() -> dict[str, bool]:
-            return {"database": await database.is_ready(), "policy": engine.is_ready, "revision": revisions.is_current}
+            return {"database": await database.is_ready(), "policy": await engine.is_ready(), "revision": revisions.is_current}
 
         recovery_ledger = PostgresRecovery(database, ledger, uuid7)
         recovery = Recovery(recovery_ledger, executors, revisions.bundle_of, lambda: revisions.tenants, revisions.catch_up, report_fault)
@@ -160,6 +164,7 @@ async def open_gateway(settings: Settings, *, report: Report, dev: "DevMode | No
             operations=PostgresOperations(database, recovery_ledger, lambda tenant: _budgets_of(revisions, tenant)),
             revisions=revisions,
             revision_store=store,
+            opa_bundles=opa_bundles,
             tasks=tasks,
             draining=draining,
             new_id=uuid7,
@@ -230,6 +235,23 @@ async def _activate_first(revisions: Revisions, store: PostgresRevisions, checke
             f"another revision is active: {active.revision}. Activate {checked.bundle.revision} first (gateway bundle push --activate), "
             "or serve without --bundle what is active."
         ) from None
+
+
+def _build_engine(settings: Settings) -> PolicyEngine:
+    if settings.opa_url is None:
+        return EmbeddedEngine(workers=settings.policy_workers)
+    token = settings.opa_token.reader() if settings.opa_token else None
+    return OpaEngine(settings.opa_url, token=token, deadline_s=settings.opa_deadline_s)
+
+
+def _build_signer(settings: Settings) -> BundleSigner | None:
+    signing = settings.bundle_signing
+    if signing is None:
+        return None
+    try:
+        return BundleSigner(signing.key.reader()(), algorithm=signing.algorithm, key_id=signing.key_id)
+    except ValueError as error:
+        raise SettingsError(f"bundle_signing: {error}") from None
 
 
 def _problems_here(bundle: Bundle, tenant: str, executors: Executors) -> list[str]:

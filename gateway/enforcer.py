@@ -129,7 +129,7 @@ class Enforcer:
         path: Path,
         *,
         ledger: Ledger,
-        engine_name: str,
+        engine: PolicyEngine,
         tasks: TaskSet,
         new_id: Callable[[], UUID],
         report: Callable[[Exception], None],
@@ -138,7 +138,7 @@ class Enforcer:
     ) -> None:
         self._path = path
         self._ledger = ledger
-        self._engine_name = engine_name
+        self._engine = engine
         self._tasks = tasks
         self._new_id = new_id
         self._report = report
@@ -269,7 +269,7 @@ class Enforcer:
 
     async def _refuse(self, call: Proposed, refusal: Refusal, stage: str) -> Answer:
         draft = decision_draft(
-            call, effect=refusal.effect, reason_code=refusal.reason_code, stage=stage, refusal=refusal, engine=self._engine_name
+            call, effect=refusal.effect, reason_code=refusal.reason_code, stage=stage, refusal=refusal, engine=self._engine.name
         )
         try:
             approval = await self._ledger.refuse(call, refusal, draft, orjson.dumps(redacted_arguments(call)))

@@ -59,7 +59,7 @@ async def rehearse(bundle: Bundle, *, engine: PolicyEngine, report: Callable[[Ex
     async def evaluate(call: Proposed, facts: Facts) -> Evaluation:
         ledger: Any = StatedFacts(facts)
         path = build_path(keys=(), ledger=ledger, engine=engine, executor=NoExecutor(), new_id=no_id, report=report)
-        enforcer = Enforcer(path, ledger=ledger, engine_name=engine.name, tasks=TaskSet(), new_id=no_id, report=report)
+        enforcer = Enforcer(path, ledger=ledger, engine=engine, tasks=TaskSet(), new_id=no_id, report=report)
         return await enforcer.evaluate(call)
 
     try:

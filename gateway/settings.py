@@ -5,8 +5,9 @@ Precedence: command line, then ``GATEWAY_…`` variables, then ``gateway.yaml``,
 
 import os
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
@@ -86,6 +87,40 @@ def _check_database_url(url: str) -> str:
     return url
 
 
+def _check_opa_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        has_port = parts.port is None or parts.port > 0
+    except ValueError:
+        parts, has_port = urlsplit(""), False
+    host = parts.hostname or ""
+    if (
+        not (host and has_port and parts.scheme in ("http", "https") and parts.path in ("", "/"))
+        or parts.query
+        or parts.fragment
+        or "@" in url
+    ):
+        raise PydanticCustomError("opa_url", "must be an origin such as http://127.0.0.1:8181, without path or credentials")
+    if parts.scheme == "http" and not _is_loopback(host):
+        raise PydanticCustomError("opa_url", "must be https, except on loopback: whoever sits in between could decide")
+    return url.rstrip("/")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class BundleSigningSettings(_Section):
+    """How the bundles that OPA pulls are signed. With an HS… algorithm the key is a secret that OPA holds too, else a private key (PEM)."""
+
+    key: SecretSource
+    key_id: Annotated[str, Field(min_length=1, max_length=100)] = "gateway"
+    algorithm: Literal["ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "HS256", "HS384", "HS512"] = "ES256"
+
+
 class Settings(_Section):
     """Everything that the operator decides. Durations in seconds, sizes in bytes."""
 
@@ -99,6 +134,14 @@ class Settings(_Section):
     keys: list[KeySettings] = []
     policy_workers: Annotated[int, Field(ge=1, le=64)] = 1
     """Worker processes of the embedded policy engine; one more stands by."""
+    opa_url: Annotated[str, AfterValidator(_check_opa_url)] | None = None
+    """OPA decides instead of the embedded engine: an origin, https or on loopback. It pulls /v1/bundles/active.tar.gz."""
+    opa_token: SecretSource | None = None
+    """Sent to OPA as a bearer token, where it asks for one (--authentication=token)."""
+    opa_deadline_s: Annotated[float, Field(gt=0, le=30)] = 1.0
+    """What one decision of OPA's may take in all, its wait for a new revision included."""
+    bundle_signing: BundleSigningSettings | None = None
+    """Signs what OPA pulls; OPA is configured to take nothing else."""
     database_connections: Annotated[int, Field(ge=2, le=100)] = 10
     max_in_flight: Annotated[int, Field(ge=1, le=10_000)] = 256
     """Executions at once; beyond it calls are told to come back."""
@@ -112,6 +155,8 @@ _FROM_ENVIRONMENT = {
     "GATEWAY_DATA_DIR": "data_dir",
     "GATEWAY_DATABASE_URL": "database_url",
     "GATEWAY_POLICY_WORKERS": "policy_workers",
+    "GATEWAY_OPA_URL": "opa_url",
+    "GATEWAY_OPA_DEADLINE_S": "opa_deadline_s",
     "GATEWAY_DATABASE_CONNECTIONS": "database_connections",
     "GATEWAY_MAX_IN_FLIGHT": "max_in_flight",
     "GATEWAY_DRAIN_S": "drain_s",

@@ -14,6 +14,7 @@ from gateway.domain.result import Answer
 Refs = Mapping[Any, Any]
 """The reference to each model's schema, by model."""
 
+_NOT_MODIFIED = "The caller has it already"
 _REF = "#/components/schemas/{model}"
 _PROBLEMS = {
     400: "The request itself is malformed",
@@ -31,7 +32,7 @@ _PROBLEMS = {
 def describe() -> dict[str, Any]:
     """The whole description as JSON."""
     bodies = {route.body: None for route in ROUTES if route.body is not None}
-    answers = {ProblemDetails: None} | {route.answer: None for route in ROUTES}
+    answers = {ProblemDetails: None} | {route.answer: None for route in ROUTES if route.answer is not None}
     modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in bodies]
     modes.extend((model, "serialization") for model in answers)
     names, schemas = models_json_schema(modes, ref_template=_REF)
@@ -57,7 +58,10 @@ def _operation(route: Route, refs: Refs) -> dict[str, Any]:
     if route.body:
         statuses |= {413, 415}
     problem = {"description": "", "content": {CONTENT_TYPE: {"schema": refs[ProblemDetails]}}}
-    answers: dict[str, Any] = {str(status): problem | {"description": _PROBLEMS[status]} for status in sorted(statuses)}
+    answers: dict[str, Any] = {
+        str(status): {"description": _NOT_MODIFIED} if status == 304 else problem | {"description": _PROBLEMS[status]}
+        for status in sorted(statuses)
+    }
     if route.answer is Readiness:
         answers["503"] = _answer(route, refs, "Not ready")
     operation: dict[str, Any] = {
@@ -74,7 +78,8 @@ def _operation(route: Route, refs: Refs) -> dict[str, Any]:
 
 
 def _answer(route: Route, refs: Refs, description: str) -> dict[str, Any]:
-    return {"description": description, "content": {"application/json": {"schema": refs[route.answer]}}}
+    schema = {"type": "string", "format": "binary"} if route.answer is None else refs[route.answer]
+    return {"description": description, "content": {route.answer_type: {"schema": schema}}}
 
 
 def _links() -> dict[str, Any]:

@@ -7,13 +7,14 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel
 
-from gateway.api import calls, decisions, health, operations
+from gateway.api import calls, decisions, health, opa_bundle, operations
 from gateway.api.envelope import CallRequest, EvaluationRequest, RoundRequest
 from gateway.api.operations import BudgetPage, CallPage, Resolution, Resolve
 from gateway.domain.outcome import CallState
 from gateway.domain.principal import Role
 from gateway.domain.result import Answer, RoundAnswer
 from gateway.domain.search import SEARCH_HELP
+from gateway.policy.opa_bundle import CONTENT_TYPE
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -89,7 +90,9 @@ class Route:
     summary: str
     roles: frozenset[Role] = frozenset()
     body: type[BaseModel] | None = None
-    answer: type[BaseModel]
+    answer: type[BaseModel] | None
+    """None: bytes of `answer_type`."""
+    answer_type: str = "application/json"
     parameters: tuple[Parameter, ...] = ()
     other_statuses: tuple[int, ...] = ()
     takes_idempotency_key: bool = False
@@ -163,6 +166,10 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="GET", path="/v1/budgets", handler=operations.list_budgets, roles=OPERATOR, answer=BudgetPage,
         summary="Budgets that were drawn on, and what is left of them", other_statuses=(503,), parameters=_PAGING,
+    ),
+    Route(
+        method="GET", path="/v1/bundles/active.tar.gz", handler=opa_bundle.get_active_bundle, roles=frozenset({Role.ENGINE, Role.AUTHOR}),
+        answer=None, answer_type=CONTENT_TYPE, summary="The policies in force, as a bundle for OPA", other_statuses=(304, 404),
     ),
     Route(method="GET", path="/healthz", handler=health.get_health, answer=Health, summary="The process answers"),
     Route(method="GET", path="/readyz", handler=health.get_readiness, answer=Readiness, summary="Calls can be governed", other_statuses=(503,)),

@@ -11,6 +11,7 @@ from aiohttp import web
 from gateway.domain.ports import DecisionLog, Ledger, Operations, RevisionStore
 from gateway.domain.principal import Caller
 from gateway.enforcer import Enforcer
+from gateway.policy.opa_bundle import BundleShelf
 from gateway.revisions import Revisions
 from gateway.tasks import TaskSet
 
@@ -25,6 +26,7 @@ class Services:
     operations: Operations
     revisions: Revisions
     revision_store: RevisionStore
+    opa_bundles: BundleShelf
     tasks: TaskSet
     draining: asyncio.Event
     """Set once the gateway stops: it is no longer ready."""

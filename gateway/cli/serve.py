@@ -46,6 +46,7 @@ _CLOSE_S = 15.0
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one.")
 @database_options
+@click.option("--opa-url", help="OPA to decide instead of the embedded engine, such as http://127.0.0.1:8181. [GATEWAY_OPA_URL]")
 @click.option("--dev", "is_dev", is_flag=True, help="Fixed keys, loopback only, the sample travel service. Never for real.")
 @click.option(
     "--workers", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes that share the port, each a whole gateway."
@@ -58,6 +59,7 @@ def serve(
     config: Path | None,
     data_dir: Path | None,
     database_url: str | None,
+    opa_url: str | None,
     workers: int,
     worker_line: int | None,
     *,
@@ -71,13 +73,13 @@ def serve(
     if is_dev and host not in DEV_HOSTS:
         fail("--dev has fixed keys and listens on loopback only", EXIT_USAGE)
     _log_to_stderr()
-    settings = load_settings(config, data_dir=data_dir, database_url=database_url)
+    settings = load_settings(config, data_dir=data_dir, database_url=database_url, opa_url=opa_url)
     try:
         if workers == 1:
             parent = Parent(worker_line) if worker_line is not None else None
             run(_serve(settings, bundle_dir, host, port, is_dev=is_dev, parent=parent))
         else:
-            shared = {"--bundle": bundle_dir, "--config": config, "--data-dir": data_dir}
+            shared = {"--bundle": bundle_dir, "--config": config, "--data-dir": data_dir, "--opa-url": opa_url}
             arguments = [word for option, value in shared.items() if value is not None for word in (option, str(value))]
             run(_serve_with_workers(settings, workers, arguments, host, port, is_dev=is_dev))
     except WorkerFailed as failed:

@@ -20,11 +20,18 @@ class PolicyEngine(Protocol):
 
     @property
     def name(self) -> str:
-        """Engine and version, as records name it."""
+        """Engine and version, as records name it; a service's version is the one that its last answer told."""
+        ...
+
+    async def is_ready(self) -> bool:
+        """Whether it decides now under the active revision. Never raises."""
         ...
 
     async def activate(self, policies: PolicySet) -> None:
-        """Let a checked revision decide, beside those that do already. PolicyFault leaves everything as it was."""
+        """Let a checked revision decide, beside those that do already. PolicyFault leaves everything as it was.
+
+        An engine that pulls what is in force by itself only takes note.
+        """
         ...
 
     async def retain(self, revisions: AbstractSet[str]) -> None:

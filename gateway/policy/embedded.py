@@ -48,9 +48,8 @@ class EmbeddedEngine:
         """Engine and version, as records name it."""
         return self._name
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether some revision can be decided."""
+    async def is_ready(self) -> bool:
+        """Whether some revision can be decided; its canary decision was made when it was activated."""
         return bool(self._pools)
 
     @property

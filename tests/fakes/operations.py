@@ -19,6 +19,7 @@ from gateway.domain.outcome import CallState
 from gateway.domain.ports import BudgetRow, CallSummary, Ledger, LogPage, LogQuery, RevisionStore
 from gateway.domain.principal import Caller, Role
 from gateway.enforcer import Enforcer
+from gateway.policy.opa_bundle import BundleShelf
 from gateway.revisions import Revisions
 from gateway.stages.authenticate import Authenticate, Key
 from gateway.tasks import TaskSet
@@ -135,6 +136,7 @@ async def serve_operations(fake: FakeOperations) -> AsyncGenerator[TestClient[An
         operations=fake,
         revisions=cast("Revisions", _NothingInForce()),
         revision_store=cast("RevisionStore", None),
+        opa_bundles=BundleShelf(),
         tasks=TaskSet(),
         draining=asyncio.Event(),
         new_id=uuid7,
