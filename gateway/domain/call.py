@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 from uuid import UUID
 
 from gateway.domain.authority import Scope
@@ -113,8 +113,7 @@ class CallCount:
     last_status: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class PastCall:
+class PastCall(NamedTuple):
     """One earlier call of the run, as policies see it."""
 
     tool: str

@@ -111,7 +111,7 @@ class Batch:
         await endings.write(connection)
         await claims.write(connection)
         await holdings.write(connection)
-        await self._insert_calls(connection, admitted)
+        await self._insert_calls(connection, admitted, holdings)
         await holdings.write_holds(connection)
         for write in denials:
             write.found = approval = await self._approval(connection, write)
@@ -169,7 +169,7 @@ class Batch:
                 log.append(Entry(write.record, None, {"budgets": held}))
         return write.found is None
 
-    async def _insert_calls(self, connection: Connection, admitted: Sequence[Admission]) -> None:
+    async def _insert_calls(self, connection: Connection, admitted: Sequence[Admission], holdings: Holdings) -> None:
         if not admitted:
             return
         rows = [
@@ -188,6 +188,7 @@ class Batch:
                 _invocation_of(write.call),
                 write.call.business_key,
                 declared.window if isinstance(declared := write.call.tool.declaration.idempotency, BusinessKey) else None,
+                holdings.ordinals.get(write.call.decision_id),
             )
             for write in admitted
         ]

@@ -63,8 +63,7 @@ class Claims:
             key for row in rows if row["decision_id"] != asked.get(key := (row["kind"], row["scope"], row["digest"]), row["decision_id"])
         ]
         if taken:
-            columns = [list(column) for column in zip(*taken, strict=True)]
-            for row in await connection.fetch(self._sql["find_holders"], self._tenant, *columns):
+            for row in await connection.fetch(self._sql["find_holders"], self._tenant, taken):
                 self._standing[row["kind"], row["scope"], row["digest"]] = known_from_row(row["kind"], row)
 
     def judge(self, wanted: Sequence[Binding]) -> KnownCall | None:

@@ -1,9 +1,7 @@
 """Reading what the ledger knows about a call, its run and its twins, from one row to values."""
 
-import base64
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -15,102 +13,112 @@ from gateway.domain.reasons import ReasonCode, Status
 from gateway.ledger.database import Row
 
 _STATUS_OF_STATE = {
-    CallState.RUNNING: Status.IN_PROGRESS,
-    CallState.PENDING_CLIENT: Status.PENDING_CLIENT,
-    CallState.IN_DOUBT: Status.OUTCOME_UNKNOWN,
+    CallState.RUNNING.value: Status.IN_PROGRESS.value,
+    CallState.PENDING_CLIENT.value: Status.PENDING_CLIENT.value,
+    CallState.IN_DOUBT.value: Status.OUTCOME_UNKNOWN.value,
 }
+
+
+class FactsQuestion(NamedTuple):
+    """What `read_facts` needs to know of a call, in the order of the type `facts_question`, without its place."""
+
+    agent: str
+    run_id: str
+    subject: str
+    tool: str
+    fingerprint: bytes
+    approval_id: UUID | None
+    business_key: bytes | None
+    transport_key: bytes | None
+
+
+def question_about(call: Authorized, business_key: bytes | None) -> FactsQuestion:
+    """The question about one call."""
+    return FactsQuestion(
+        call.principal.agent,
+        call.run_id,
+        call.principal.subject,
+        call.tool.name,
+        call.fingerprint,
+        _uuid_or_none(call.call.approval_id),
+        business_key,
+        call.transport_key,
+    )
 
 
 def known_from_row(kind: Literal["transport", "business"], row: Row) -> KnownCall:
     """The holder of a claim; a claim whose call was never admitted is open."""
-    return KnownCall(
-        kind=kind,
-        decision_id=row["decision_id"],
-        state=CallState(row["state"]) if row["state"] else CallState.OPEN,
-        agent=row["agent"] or "",
-        subject=row["subject"] or "",
-        tool=row["tool"] or "",
-        fingerprint=row["fingerprint"],
-        told=orjson.loads(row["told"]) if row["told"] else None,
-        result=orjson.loads(row["result"]) if row["result"] else None,
-        is_expired=row["is_expired"],
-    )
+    return _known(kind, row, "")
 
 
 def facts_from_row(row: Row, call: Authorized) -> Facts | KnownCall | Refusal:
     """Facts of one snapshot, or the call that holds one of its two identities, or the run's refusal."""
     for kind in ("transport", "business"):
-        known = _known(kind, _load(row[kind]))
-        if known is not None and known.holds(call.fingerprint):
-            return known
-    run = _load(row["run"])
-    if run and (run["workflow"], run["subject"]) != (call.workflow_name, call.principal.subject):
+        if row[kind + "_decision_id"] is not None:
+            known = _known(kind, row, kind + "_")
+            if known.holds(call.fingerprint):
+                return known
+    run_calls = row["run_calls"] or 0
+    if row["run_workflow"] is not None and (row["run_workflow"], row["run_subject"]) != (call.workflow_name, call.principal.subject):
         return Refusal(reason_code=ReasonCode.RUN_MISMATCH)
     return Facts(
-        run_version=run["calls"] if run else 0,
-        tool_version=row["version"] or 0,
+        run_version=run_calls,
+        tool_version=row["tool_version"] or 0,
         input_failures=row["input_failures"],
-        run_calls=run["calls"] if run else 0,
-        run_failures=run["failures"] if run else 0,
-        history=tuple(
-            PastCall(tool=past["tool"], status=_status(past), reason_code=past["reason_code"], at=_time(past["at"]))
-            for past in _load(row["history"]) or ()
-        ),
-        same_call=_count(_load(row["same_call"])),
-        same_tool=_count(_load(row["same_tool"])),
-        approval=_approval(_load(row["approval"])),
+        run_calls=run_calls,
+        run_failures=row["run_failures"] or 0,
+        history=_history(row) if row["tools"] else (),
+        same_call=_count(row["input_count"], row["input_last_at"], row["input_last_state"], row["input_last_status"]),
+        same_tool=_count(row["tool_count"], row["tool_last_at"], row["tool_last_state"], row["tool_last_status"]),
+        approval=_approval(row) if row["approval_id"] is not None else None,
     )
 
 
-def _known(kind: Literal["transport", "business"], found: Mapping[str, Any] | None) -> KnownCall | None:
-    if found is None:
-        return None
+def _known(kind: Literal["transport", "business"], row: Row, prefix: str) -> KnownCall:
+    state, told, result = row[prefix + "state"], row[prefix + "told"], row[prefix + "result"]
     return KnownCall(
         kind=kind,
-        decision_id=UUID(found["decision_id"]),
-        state=CallState(found["state"]) if found["state"] else CallState.OPEN,
-        agent=found["agent"] or "",
-        subject=found["subject"] or "",
-        tool=found["tool"] or "",
-        fingerprint=bytes.fromhex(found["fingerprint"]),
-        told=_load_base64(found["told"]),
-        result=_load_base64(found["result"]),
-        is_expired=found["is_expired"],
+        decision_id=row[prefix + "decision_id"],
+        state=CallState(state) if state else CallState.OPEN,
+        agent=row[prefix + "agent"] or "",
+        subject=row[prefix + "subject"] or "",
+        tool=row[prefix + "tool"] or "",
+        fingerprint=row[prefix + "fingerprint"],
+        told=orjson.loads(told) if told else None,
+        result=orjson.loads(result) if result else None,
+        is_expired=row[prefix + "is_expired"],
     )
 
 
-def _load_base64(text: str | None) -> Any:
-    return orjson.loads(base64.b64decode(text)) if text else None
+def _history(row: Row) -> tuple[PastCall, ...]:
+    newest_first = zip(row["tools"], row["states"], row["statuses"], row["reason_codes"], row["times"], strict=True)
+    return tuple(PastCall(tool, _status(state, status), code, at) for tool, state, status, code, at in newest_first)[::-1]
 
 
-def _load(text: str | None) -> Any:
-    return orjson.loads(text) if text else None
+def _status(state: str, status: str | None) -> str:
+    return status or _STATUS_OF_STATE[state]
 
 
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
-
-
-def _status(past: Mapping[str, Any]) -> str:
-    return past["status"] or _STATUS_OF_STATE[CallState(past["state"])].value
-
-
-def _count(found: Mapping[str, Any]) -> CallCount:
-    if not found["count"]:
+def _count(count: int | None, last_at: datetime | None, state: str | None, status: str | None) -> CallCount:
+    if not count or state is None:
         return CallCount()
-    last = {"state": found["last_state"], "status": found["last_status"]}
-    return CallCount(count=found["count"], last_at=_time(found["last_at"]), last_status=_status(last))
+    return CallCount(count=max(count, 1), last_at=last_at, last_status=_status(state, status))
 
 
-def _approval(found: Mapping[str, Any] | None) -> ApprovalFact | None:
-    if found is None:
-        return None
+def _approval(row: Row) -> ApprovalFact:
     return ApprovalFact(
-        approval_id=found["approval_id"],
-        state=found["state"],
-        effect_hash=bytes.fromhex(found["effect_hash"]),
-        rule=found["rule"],
-        summary=found["summary"],
-        expires_at=_time(found["expires_at"]),
-        is_expired=found["is_expired"],
+        approval_id=str(row["approval_id"]),
+        state=row["approval_state"],
+        effect_hash=row["effect_hash"],
+        rule=row["rule"],
+        summary=row["summary"],
+        expires_at=row["expires_at"],
+        is_expired=row["approval_is_expired"],
     )
+
+
+def _uuid_or_none(text: str | None) -> UUID | None:
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        return None

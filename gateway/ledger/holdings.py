@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from gateway.domain.budgets import Charge, RateRefusal, take_rate
 from gateway.domain.call import Decided
@@ -45,6 +46,8 @@ class Holdings:
         self._budgets: dict[Place, _Budget] = {}
         self._rates: dict[tuple[str, str], _Rate] = {}
         self._holds: list[tuple[Decided, Charge]] = []
+        self.ordinals: dict[UUID, int] = {}
+        """Of admitted calls: the version that they made of (subject, tool)."""
 
     async def lock_runs(self, connection: Connection, calls: Sequence[Decided], failed: Iterable[tuple[str, str]]) -> None:
         """Lock the runs of admissions and of failed calls, and the versions that admissions compare."""
@@ -102,6 +105,7 @@ class Holdings:
         run.calls += 1
         if is_versioned:
             self._versions[pair] += 1
+            self.ordinals[call.decision_id] = self._versions[pair]
         return entries
 
     def book(self, place: Place, unit: str, held: int, spent: int) -> dict[str, Any]:

@@ -20,9 +20,10 @@ from gateway.ledger.approvals import approval_from_row
 from gateway.ledger.batch import Admission, Batch, Denial, End, Note
 from gateway.ledger.claims import Binding, Key
 from gateway.ledger.coalescer import Coalescer, Write
-from gateway.ledger.database import CommitUnknown, Database
+from gateway.ledger.database import CommitUnknown, Database, Row
 from gateway.ledger.endings import Ending
-from gateway.ledger.facts import facts_from_row, known_from_row
+from gateway.ledger.facts import FactsQuestion, facts_from_row, known_from_row, question_about
+from gateway.ledger.gather import Gatherer
 from gateway.ledger.holdings import exhausted
 
 TRANSPORT_KEY_TTL_S = 24 * 3600.0
@@ -38,13 +39,13 @@ class PostgresLedger:
         self._sql = database.sql
         self._ttl = transport_key_ttl_s
         self._coalescer = Coalescer(self._commit)
+        self._recalls = Gatherer(self._find_holders)
+        self._facts = Gatherer(self._read_facts)
         self._undoing: set[asyncio.Task[None]] = set()
 
     async def recall(self, tenant: str, agent: str, transport_key: bytes) -> KnownCall | None:
         """The call that holds a transport key, whatever its state."""
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(self._sql["find_claim"], tenant, "transport", agent, transport_key)
-        return known_from_row("transport", row) if row else None
+        return await self._recalls.ask(tenant, ("transport", agent, transport_key))
 
     async def look_again(self, tenant: str, decision_id: UUID) -> tuple[CallState, Mapping[str, Any] | None]:
         """The state of an admitted call as it stands now, and the result of its answer once there is one."""
@@ -56,20 +57,7 @@ class PostgresLedger:
 
     async def read_facts(self, call: Authorized, business_key: bytes | None) -> Facts | KnownCall | Refusal:
         """One snapshot: both keys, run, recent calls, approval; or the live call that holds a key; or a refusal."""
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(
-                self._sql["read_facts"],
-                call.caller.tenant,
-                call.principal.agent,
-                call.run_id,
-                call.principal.subject,
-                call.tool.name,
-                call.fingerprint,
-                _uuid_or_none(call.call.approval_id),
-                business_key,
-                call.transport_key,
-            )
-        return facts_from_row(row, call) if row else Facts()
+        return facts_from_row(await self._facts.ask(call.caller.tenant, question_about(call, business_key)), call)
 
     async def admit(self, call: Decided, record: RecordDraft) -> Refusal | KnownCall | Again | None:
         """Commit decision, claims, run, budgets, call and record together. None: committed, or a dry run that would be."""
@@ -147,9 +135,24 @@ class PostgresLedger:
     async def close(self) -> None:
         """Wait for the batches under way; give up taking back what may not even have been committed."""
         await self._coalescer.close()
+        await self._recalls.close()
+        await self._facts.close()
         for task in set(self._undoing):
             task.cancel()
         await asyncio.gather(*self._undoing, return_exceptions=True)
+
+    async def _find_holders(self, tenant: str, keys: Sequence[Key]) -> Sequence[KnownCall | None]:
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(self._sql["find_holders"], tenant, list(set(keys)))
+        found = {(row["kind"], row["scope"], row["digest"]): known_from_row(row["kind"], row) for row in rows}
+        return [found.get(key) for key in keys]
+
+    async def _read_facts(self, tenant: str, questions: Sequence[FactsQuestion]) -> Sequence[Row]:
+        asked = [(place, *question) for place, question in enumerate(questions)]
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(self._sql["read_facts"], tenant, asked)
+        by_place = {row["place"]: row for row in rows}
+        return [by_place[place] for place in range(len(questions))]
 
     async def _commit(self, tenant: str, writes: Sequence[Write]) -> Sequence[Write]:
         batch = Batch(tenant, self._sql, self._ttl, writes)
@@ -230,10 +233,3 @@ def _spend_of(call: Normalized) -> Spend:
         return "nothing"
     # Whatever reached the tool counts as a call. A refusal of the tool costs no money; an answer that was lost may have.
     return "calls" if state is CallState.FAILED else "all"
-
-
-def _uuid_or_none(text: str | None) -> UUID | None:
-    try:
-        return UUID(text) if text else None
-    except ValueError:
-        return None

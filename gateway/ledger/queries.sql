@@ -89,13 +89,6 @@ DELETE FROM restrictions WHERE tenant = $1 AND kind = $2 AND name = $3 RETURNING
 -- What is out of service, and why.
 SELECT kind, name, reason, restricted_by, restricted_at FROM restrictions WHERE tenant = $1 ORDER BY kind, name;
 
--- name: find_claim
--- The call that holds a claim, whatever its state; state is null where the claim's call was never admitted.
-SELECT claims.decision_id, claims.fingerprint, coalesce(claims.expires_at <= clock_timestamp(), false) AS is_expired,
-       calls.state, calls.agent, calls.subject, calls.tool, calls.told, calls.result
-FROM claims LEFT JOIN calls USING (tenant, decision_id)
-WHERE claims.tenant = $1 AND claims.kind = $2 AND claims.scope = $3 AND claims.digest = $4;
-
 -- name: take_claims
 -- Take free claims and lock the ones that stand, in key order: every row comes back with whoever holds it.
 INSERT INTO claims AS held (tenant, kind, scope, digest, fingerprint, decision_id, expires_at)
@@ -106,11 +99,11 @@ ON CONFLICT (tenant, kind, scope, digest) DO UPDATE SET tenant = held.tenant
 RETURNING kind, scope, digest, decision_id;
 
 -- name: find_holders
--- The calls behind standing claims, as find_claim tells them.
+-- The calls that hold claims, whatever their state; state is null where the claim's call was never admitted.
 SELECT claims.kind, claims.scope, claims.digest,
        claims.decision_id, claims.fingerprint, coalesce(claims.expires_at <= clock_timestamp(), false) AS is_expired,
        calls.state, calls.agent, calls.subject, calls.tool, calls.told, calls.result
-FROM unnest($2::text[], $3::text[], $4::bytea[]) AS wanted (kind, scope, digest)
+FROM unnest($2::claim_key[]) AS wanted
 JOIN claims ON claims.tenant = $1 AND claims.kind = wanted.kind AND claims.scope = wanted.scope AND claims.digest = wanted.digest
 LEFT JOIN calls ON calls.tenant = claims.tenant AND calls.decision_id = claims.decision_id;
 
@@ -193,12 +186,13 @@ SELECT reserved, spent FROM budgets WHERE tenant = $1 AND name = $2 AND scope = 
 -- name: insert_calls
 -- Admitted calls, running from now on under their leases.
 INSERT INTO calls (tenant, decision_id, agent, subject, run_id, workflow, tool, fingerprint, state, admitted_at,
-                   told, risk, replay, lease_s, lease_until, invocation, business_key, window_s)
+                   told, risk, replay, lease_s, lease_until, invocation, business_key, window_s, tool_ordinal)
 SELECT $1, decision_id, agent, subject, run_id, workflow, tool, fingerprint, 'running', clock_timestamp(),
-       told, risk, replay, lease_s, clock_timestamp() + lease_s * interval '1 second', invocation, business_key, window_s
+       told, risk, replay, lease_s, clock_timestamp() + lease_s * interval '1 second', invocation, business_key, window_s, tool_ordinal
 FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bytea[], $9::bytea[], $10::text[], $11::text[],
-            $12::float8[], $13::bytea[], $14::bytea[], $15::float8[])
-     AS admitted (decision_id, agent, subject, run_id, workflow, tool, fingerprint, told, risk, replay, lease_s, invocation, business_key, window_s);
+            $12::float8[], $13::bytea[], $14::bytea[], $15::float8[], $16::bigint[])
+     AS admitted (decision_id, agent, subject, run_id, workflow, tool, fingerprint, told, risk, replay, lease_s, invocation, business_key,
+                  window_s, tool_ordinal);
 
 -- name: insert_reservations
 -- What admitted calls hold.
@@ -268,44 +262,71 @@ SELECT name, scope, period, reserved, spent FROM budgets
 WHERE tenant = $1 AND ($2::text IS NULL OR (name, scope, period) > ($2, $3::text, $4::text)) ORDER BY name, scope, period LIMIT $5;
 
 -- name: read_facts
--- One snapshot: the calls behind both identities, the run, its last 20 calls, calls of the last 24 hours that may have had
--- an effect, failures of the same input in this run, the approval, and the version of all that.
-SELECT
-    (SELECT jsonb_build_object('workflow', workflow, 'subject', subject, 'calls', calls, 'failures', failures)
-     FROM runs WHERE tenant = $1 AND agent = $2 AND run_id = $3) AS run,
-    (SELECT version FROM subject_tools WHERE tenant = $1 AND subject = $4 AND tool = $5) AS version,
-    (SELECT jsonb_agg(jsonb_build_object('tool', tool, 'state', state, 'status', status, 'reason_code', reason_code, 'at', admitted_at)
-                      ORDER BY decision_id)
-     FROM (SELECT * FROM calls WHERE tenant = $1 AND agent = $2 AND run_id = $3 ORDER BY decision_id DESC LIMIT 20) AS past) AS history,
-    (SELECT jsonb_build_object('count', count(*), 'last_at', max(admitted_at),
-                               'last_state', (array_agg(state ORDER BY decision_id DESC))[1],
-                               'last_status', (array_agg(status ORDER BY decision_id DESC))[1])
-     FROM (SELECT * FROM calls WHERE tenant = $1 AND subject = $4 AND tool = $5
-           AND admitted_at > now() - interval '24 hours'
-           AND state IN ('running', 'pending_client', 'in_doubt', 'succeeded') ORDER BY admitted_at DESC LIMIT 1000) AS recent) AS same_tool,
-    (SELECT jsonb_build_object('count', count(*), 'last_at', max(admitted_at),
-                               'last_state', (array_agg(state ORDER BY decision_id DESC))[1],
-                               'last_status', (array_agg(status ORDER BY decision_id DESC))[1])
-     FROM (SELECT * FROM calls WHERE tenant = $1 AND subject = $4 AND tool = $5 AND fingerprint = $6
-           AND admitted_at > now() - interval '24 hours'
-           AND state IN ('running', 'pending_client', 'in_doubt', 'succeeded') ORDER BY admitted_at DESC LIMIT 1000) AS recent) AS same_call,
-    (SELECT count(*) FROM calls WHERE tenant = $1 AND agent = $2 AND run_id = $3 AND fingerprint = $6
-     AND (state = 'failed' OR reason_code IN ('EXECUTION_TEMPORARY', 'EXECUTION_TIMEOUT'))) AS input_failures,
-    (SELECT jsonb_build_object('approval_id', approval_id, 'state', state, 'effect_hash', encode(effect_hash, 'hex'), 'rule', rule,
-                               'summary', summary, 'expires_at', expires_at, 'is_expired', expires_at <= clock_timestamp())
-     FROM approvals WHERE tenant = $1 AND approval_id = $7 AND agent = $2) AS approval,
-    (SELECT jsonb_build_object('decision_id', claims.decision_id, 'fingerprint', encode(claims.fingerprint, 'hex'),
-                               'is_expired', coalesce(claims.expires_at <= clock_timestamp(), false),
-                               'state', calls.state, 'agent', calls.agent, 'subject', calls.subject, 'tool', calls.tool,
-                               'told', encode(calls.told, 'base64'), 'result', encode(calls.result, 'base64'))
-     FROM claims JOIN calls USING (tenant, decision_id)
-     WHERE claims.tenant = $1 AND claims.kind = 'business' AND claims.scope = $5 AND claims.digest = $8) AS business,
-    (SELECT jsonb_build_object('decision_id', claims.decision_id, 'fingerprint', encode(claims.fingerprint, 'hex'),
-                               'is_expired', coalesce(claims.expires_at <= clock_timestamp(), false),
-                               'state', calls.state, 'agent', calls.agent, 'subject', calls.subject, 'tool', calls.tool,
-                               'told', encode(calls.told, 'base64'), 'result', encode(calls.result, 'base64'))
-     FROM claims LEFT JOIN calls USING (tenant, decision_id)
-     WHERE claims.tenant = $1 AND claims.kind = 'transport' AND claims.scope = $2 AND claims.digest = $9) AS transport;
+-- One snapshot for all calls that ask: the calls behind both identities, the run, its last 20 calls, calls of the last 24
+-- hours that may have had an effect (of equal input: at most 100), failures of the same input in this run, the approval, and
+-- the versions of all that. The tool's count is a difference of ordinals, less the calls without effect (at most 1000): however
+-- many there were, a few index entries tell.
+SELECT asked.place,
+       run.workflow AS run_workflow, run.subject AS run_subject, run.calls AS run_calls, run.failures AS run_failures,
+       pair.version AS tool_version,
+       past.tools, past.states, past.statuses, past.reason_codes, past.times,
+       pair.version - first.tool_ordinal + 1 - void.count AS tool_count,
+       last.admitted_at AS tool_last_at, last.state AS tool_last_state, last.status AS tool_last_status,
+       equal.count AS input_count, equal.last_at AS input_last_at, equal.last_state AS input_last_state, equal.last_status AS input_last_status,
+       failed.count AS input_failures,
+       approval.approval_id, approval.state AS approval_state, approval.effect_hash, approval.rule, approval.summary, approval.expires_at,
+       approval.is_expired AS approval_is_expired,
+       business.*, transport.*
+FROM unnest($2::facts_question[]) AS asked
+LEFT JOIN LATERAL (SELECT workflow, subject, calls, failures FROM runs
+                   WHERE tenant = $1 AND agent = asked.agent AND run_id = asked.run_id LIMIT 1) AS run ON true
+LEFT JOIN LATERAL (SELECT version FROM subject_tools
+                   WHERE tenant = $1 AND subject = asked.subject AND tool = asked.tool LIMIT 1) AS pair ON true
+LEFT JOIN LATERAL (
+    SELECT array_agg(tool) AS tools, array_agg(state) AS states, array_agg(status) AS statuses, array_agg(reason_code) AS reason_codes,
+           array_agg(admitted_at) AS times
+    FROM (SELECT tool, state, status, reason_code, admitted_at FROM calls
+          WHERE tenant = $1 AND agent = asked.agent AND run_id = asked.run_id ORDER BY decision_id DESC LIMIT 20) AS latest) AS past ON true
+LEFT JOIN LATERAL (SELECT tool_ordinal FROM calls
+                   WHERE tenant = $1 AND subject = asked.subject AND tool = asked.tool AND tool_ordinal IS NOT NULL
+                     AND admitted_at > now() - interval '24 hours' ORDER BY admitted_at LIMIT 1) AS first ON true
+LEFT JOIN LATERAL (
+    SELECT count(*) FROM (SELECT FROM calls
+                          WHERE tenant = $1 AND subject = asked.subject AND tool = asked.tool AND tool_ordinal IS NOT NULL
+                            AND state IN ('open', 'failed') AND admitted_at > now() - interval '24 hours' LIMIT 1000) AS ended) AS void ON true
+LEFT JOIN LATERAL (SELECT admitted_at, state, status FROM calls
+                   WHERE tenant = $1 AND subject = asked.subject AND tool = asked.tool AND tool_ordinal IS NOT NULL
+                     AND admitted_at > now() - interval '24 hours' AND state IN ('running', 'pending_client', 'in_doubt', 'succeeded')
+                   ORDER BY admitted_at DESC LIMIT 1) AS last ON true
+LEFT JOIN LATERAL (
+    SELECT count(*) AS count, max(admitted_at) AS last_at, (array_agg(state))[1] AS last_state, (array_agg(status))[1] AS last_status
+    FROM (SELECT admitted_at, state, status FROM calls
+          WHERE tenant = $1 AND fingerprint = asked.fingerprint AND admitted_at > now() - interval '24 hours'
+            AND state IN ('running', 'pending_client', 'in_doubt', 'succeeded')
+          ORDER BY admitted_at DESC LIMIT 100) AS twins) AS equal ON true
+LEFT JOIN LATERAL (
+    SELECT count(*) FROM (SELECT FROM calls
+                          WHERE tenant = $1 AND agent = asked.agent AND run_id = asked.run_id AND fingerprint = asked.fingerprint
+                            AND (state = 'failed' OR reason_code IN ('EXECUTION_TEMPORARY', 'EXECUTION_TIMEOUT')) LIMIT 100) AS ended
+    ) AS failed ON true
+LEFT JOIN LATERAL (SELECT approval_id, state, effect_hash, rule, summary, expires_at, expires_at <= clock_timestamp() AS is_expired
+                   FROM approvals WHERE tenant = $1 AND approval_id = asked.approval_id AND agent = asked.agent LIMIT 1) AS approval ON true
+LEFT JOIN LATERAL (
+    SELECT claims.decision_id AS business_decision_id, claims.fingerprint AS business_fingerprint,
+           coalesce(claims.expires_at <= clock_timestamp(), false) AS business_is_expired,
+           calls.state AS business_state, calls.agent AS business_agent, calls.subject AS business_subject, calls.tool AS business_tool,
+           calls.told AS business_told, calls.result AS business_result
+    FROM claims JOIN calls USING (tenant, decision_id)
+    WHERE claims.tenant = $1 AND claims.kind = 'business' AND claims.scope = asked.tool AND claims.digest = asked.business_key
+    LIMIT 1) AS business ON true
+LEFT JOIN LATERAL (
+    SELECT claims.decision_id AS transport_decision_id, claims.fingerprint AS transport_fingerprint,
+           coalesce(claims.expires_at <= clock_timestamp(), false) AS transport_is_expired,
+           calls.state AS transport_state, calls.agent AS transport_agent, calls.subject AS transport_subject, calls.tool AS transport_tool,
+           calls.told AS transport_told, calls.result AS transport_result
+    FROM claims LEFT JOIN calls USING (tenant, decision_id)
+    WHERE claims.tenant = $1 AND claims.kind = 'transport' AND claims.scope = asked.agent AND claims.digest = asked.transport_key
+    LIMIT 1) AS transport ON true;
 
 -- name: expire_approval
 -- A pending approval of this call that ran out no longer stands in the way of a new one.

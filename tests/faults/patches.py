@@ -80,7 +80,7 @@ def drop_scope_of_claims() -> None:
 
     replace_everywhere(claims, "bindings_of", without_agent)
     replace_method(postgres.PostgresLedger, "recall", lambda recall: lambda self, tenant, agent, key: recall(self, tenant, "", key))  # noqa: ARG005
-    swap_sql(("claims.kind = 'transport' AND claims.scope = $2", "claims.kind = 'transport' AND claims.scope = ''"))
+    swap_sql(("claims.kind = 'transport' AND claims.scope = asked.agent", "claims.kind = 'transport' AND claims.scope = ''"))
 
 
 def ignore_fingerprints() -> None:
