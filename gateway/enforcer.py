@@ -44,6 +44,8 @@ JOIN_S = 5.0
 """How long a repeated call waits for the one that is already running."""
 JOIN_POLL_S = (0.05, 0.15)
 """Between two looks at a running call, seconds; spread so that gateways do not look in step."""
+MAX_ROUND = 64
+"""Calls of one round that may run. A model's own turn may hold more; the rest is told to come later."""
 MAX_REDECISIONS = 5
 """How often a call is decided anew because its facts changed before it was admitted."""
 SETTLE_PATIENCE_S = 3.0
@@ -168,6 +170,8 @@ class Enforcer:
                 pending.append(_without_ledger(call, "recall"))
             elif index in conflicting:
                 pending.append(await self._refuse(call, Refusal(reason_code=ReasonCode.CALL_ID_REUSED), "recall"))
+            elif index >= MAX_ROUND:
+                pending.append(await self._refuse(call, Refusal(reason_code=ReasonCode.CONCURRENCY_LIMITED), "recall"))
             else:
                 found = await self._decide(call)
                 pending.append(self._tasks.start(self._finish(found)) if isinstance(found, Admitted) else found)

@@ -1,6 +1,7 @@
 """Agents' routes: govern a call or a round, look at a call, see the tools, ask what would happen."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -9,8 +10,7 @@ from aiohttp import web
 from gateway.api.envelope import CallRequest, EvaluationRequest, RoundRequest, Setting, read_request
 from gateway.api.problems import Problem, json_response, ledger_unavailable
 from gateway.api.services import CALLER, SERVICES
-from gateway.dialects.gemini import declarations
-from gateway.dialects.json_format import describe_tools
+from gateway.dialects.registry import FORMATS
 from gateway.domain.answers import as_it_stands, refusal_details
 from gateway.domain.authority import find_scope, find_tool, has_permissions, may_see
 from gateway.domain.call import Proposed, ProposedCall
@@ -48,15 +48,22 @@ async def post_call(request: web.Request) -> web.Response:
 
 
 async def post_round(request: web.Request) -> web.Response:
-    """Govern all calls of one model turn."""
+    """Govern all calls of one model turn: given as calls, or with ``dialect`` as the turn that a vendor's API answered."""
+    if (dialect := request.query.get("dialect")) is not None:
+        native = await read_turn_request(request, dialect)
+        return json_response(native.answer(await _govern_round(request, native.envelope, native.calls)))
     envelope, posted = await read_request(request, RoundRequest)
+    return json_response({"results": await _govern_round(request, envelope, posted)})
+
+
+async def _govern_round(request: web.Request, envelope: Setting, posted: Sequence[ProposedCall]) -> list[dict[str, Any]]:
     services = request.app[SERVICES]
     round_id = services.new_id()
     calls = [_propose(request, envelope, call, round_=(round_id, position)) for position, call in enumerate(posted)]
     answers = await asyncio.shield(services.tasks.start(services.enforcer.govern_round(calls)))
-    if all(answer["decision_id"] is None for answer in answers):
+    if answers and all(answer["decision_id"] is None for answer in answers):
         raise ledger_unavailable()
-    return json_response({"results": answers})
+    return answers
 
 
 async def get_call(request: web.Request) -> web.Response:
@@ -129,11 +136,10 @@ async def get_tools(request: web.Request) -> web.Response:
     visible: list[ToolDeclaration] = [
         tool.declaration for tool in found if not isinstance(tool, ReasonCode) and has_permissions(tool, scope.principal)
     ]
-    formats = {"json": describe_tools, "gemini": declarations}
-    wanted = formats.get(request.query.get("format", "json"))
-    if wanted is None:
-        raise Problem(400, "PARAMETER_INVALID", f"`format` is one of: {', '.join(formats)}.")
-    return json_response({"workflow": workflow, "revision": bundle.revision, "tools": wanted(visible)})
+    declare = FORMATS.get(request.query.get("format", "json"))
+    if declare is None:
+        raise Problem(400, "PARAMETER_INVALID", f"`format` is one of: {', '.join(FORMATS)}.")
+    return json_response({"workflow": workflow, "revision": bundle.revision, "tools": declare(visible)})
 
 
 def read_id(text: str) -> UUID:

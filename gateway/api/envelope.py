@@ -75,10 +75,11 @@ M = TypeVar("M", bound=BaseModel)
 async def read_request(request: web.Request, model: type[R]) -> tuple[R, list[ProposedCall]]:
     """The envelope of a request, and its calls in order. Raises Problem."""
     document = await read_body(request)
-    envelope = _check(model, document.value)
+    envelope = check(model, document.value)
     bodies = envelope.calls if isinstance(envelope, RoundRequest) else [envelope.call]
     prefixes = [f"/calls/{index}" for index in range(len(bodies))] if isinstance(envelope, RoundRequest) else ["/call"]
-    _refuse_defects(document, prefixes, envelope.context or {})
+    words = tuple(f"{prefix}/{part}/" for prefix in prefixes for part in ("id", "name", "args"))
+    refuse_defects(document, words, envelope.context or {})
     keys = read_idempotency_keys(request, bodies, prefixes)
     calls = [
         ProposedCall(
@@ -97,8 +98,8 @@ async def read_request(request: web.Request, model: type[R]) -> tuple[R, list[Pr
 async def read_plain_request(request: web.Request, model: type[M]) -> M:
     """The body of a request that holds nothing of a model's. Raises Problem."""
     document = await read_body(request)
-    body = _check(model, document.value)
-    _refuse_defects(document, (), {})
+    body = check(model, document.value)
+    refuse_defects(document, (), {})
     return body
 
 
@@ -121,23 +122,34 @@ async def read_body(request: web.Request) -> Document:
 def read_idempotency_keys(request: web.Request, bodies: Sequence[CallBody], prefixes: Sequence[str]) -> list[str | None]:
     """The key of each call: its own, or the header's (for a round: header and position). Raises Problem."""
     _refuse_split_twins(bodies, prefixes)
-    headers = request.headers.getall("Idempotency-Key", [])
-    if not headers:
+    key = read_key_header(request)
+    if key is None:
         return [body.idempotency_key for body in bodies]
-    if len(headers) > 1:
-        raise Problem(400, "IDEMPOTENCY_KEY_INVALID", "Send one Idempotency-Key header.")
     for body, prefix in zip(bodies, prefixes, strict=True):
         if body.idempotency_key is not None:
             clash = ProblemError(pointer=f"{prefix}/idempotency_key", message="the header names a key already")
             raise Problem(400, "IDEMPOTENCY_KEY_INVALID", "Give a call one key: in the header or in the call.", errors=[clash])
+    return [key] if prefixes == ["/call"] else keys_of_round(key, len(bodies))
+
+
+def read_key_header(request: web.Request) -> str | None:
+    """The key of the Idempotency-Key header; None where there is no such header. Raises Problem."""
+    headers = request.headers.getall("Idempotency-Key", [])
+    if not headers:
+        return None
+    if len(headers) > 1:
+        raise Problem(400, "IDEMPOTENCY_KEY_INVALID", "Send one Idempotency-Key header.")
     key = headers[0].strip()
     if len(key) > 1 and key[0] == key[-1] == '"':
         key = key[1:-1]  # the quoted form of RFC 8941 and the bare one are the same key
     if not _KEY.fullmatch(key):
         raise Problem(400, "IDEMPOTENCY_KEY_INVALID", "An idempotency key has 16 to 255 visible ASCII characters.")
-    if prefixes == ["/call"]:
-        return [key]
-    return [f"{key} {position}" for position in range(len(bodies))]
+    return key
+
+
+def keys_of_round(key: str, calls: int) -> list[str | None]:
+    """The keys of a round's calls: the header's and the position."""
+    return [f"{key} {position}" for position in range(calls)]
 
 
 def _refuse_split_twins(bodies: Sequence[CallBody], prefixes: Sequence[str]) -> None:
@@ -151,7 +163,8 @@ def _refuse_split_twins(bodies: Sequence[CallBody], prefixes: Sequence[str]) -> 
                 raise Problem(400, "ENVELOPE_INVALID", "One call id has one key and one approval.", errors=[split])
 
 
-def _check(model: type[M], value: Any) -> M:
+def check(model: type[M], value: Any) -> M:
+    """`value` as an envelope of this form. Raises Problem."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -197,9 +210,9 @@ def _explain(model: type[BaseModel], found: ErrorDetails) -> ProblemError:
     return ProblemError(pointer=pointer, message=message)
 
 
-def _refuse_defects(document: Document, prefixes: Sequence[str], context: dict[str, Any]) -> None:
-    # Ids, names and arguments are the model's words and get a result; all else is the agent service's own.
-    models_words = tuple(f"{prefix}/{part}/" for prefix in prefixes for part in ("id", "name", "args"))
+def refuse_defects(document: Document, models_words: tuple[str, ...], context: dict[str, Any]) -> None:
+    """Refuse what cannot be carried exactly, unless a model wrote it: that begins with one of `models_words`. Raises Problem."""
+    # The model's words get a result; all else is the agent service's own.
     own = [found for found in document.defects if not f"{found.path}/".startswith(models_words)]
     own += [FieldError(path=f"/context{found.path}", message=found.message) for found in defects_in(context)]
     if own:

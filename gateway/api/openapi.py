@@ -31,7 +31,7 @@ _PROBLEMS = {
 
 def describe() -> dict[str, Any]:
     """The whole description as JSON."""
-    bodies = {route.body: None for route in ROUTES if route.body is not None}
+    bodies = {body: None for route in ROUTES for body in (route.body, route.other_body) if body is not None}
     answers = {ProblemDetails: None} | {route.answer: None for route in ROUTES if route.answer is not None}
     modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in bodies]
     modes.extend((model, "serialization") for model in answers)
@@ -73,7 +73,8 @@ def _operation(route: Route, refs: Refs) -> dict[str, Any]:
     if route.roles:
         operation |= {"security": [{"key": []}], "x-roles": sorted(route.roles)}
     if route.body:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": refs[route.body]}}}
+        schema = {"anyOf": [refs[route.body], refs[route.other_body]]} if route.other_body else refs[route.body]
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     return operation
 
 

@@ -10,6 +10,8 @@ from pydantic import BaseModel
 from gateway.api import calls, decisions, health, opa_bundle, operations
 from gateway.api.envelope import CallRequest, EvaluationRequest, RoundRequest
 from gateway.api.operations import BudgetPage, CallPage, Resolution, Resolve
+from gateway.api.turns import TurnRequest
+from gateway.dialects.registry import DIALECTS, FORMATS
 from gateway.domain.outcome import CallState
 from gateway.domain.principal import Role
 from gateway.domain.result import Answer, RoundAnswer
@@ -90,6 +92,8 @@ class Route:
     summary: str
     roles: frozenset[Role] = frozenset()
     body: type[BaseModel] | None = None
+    other_body: type[BaseModel] | None = None
+    """Another form of the body, which a parameter asks for."""
     answer: type[BaseModel] | None
     """None: bytes of `answer_type`."""
     answer_type: str = "application/json"
@@ -113,8 +117,14 @@ ROUTES: tuple[Route, ...] = (
         summary="Govern one call", takes_idempotency_key=True, other_statuses=(503,),
     ),
     Route(
-        method="POST", path="/v1/rounds", handler=calls.post_round, roles=AGENT, body=RoundRequest, answer=RoundAnswer,
-        summary="Govern all calls of one model turn", takes_idempotency_key=True, other_statuses=(503,),
+        method="POST", path="/v1/rounds", handler=calls.post_round, roles=AGENT, body=RoundRequest, other_body=TurnRequest,
+        answer=RoundAnswer, summary="Govern all calls of one model turn", takes_idempotency_key=True, other_statuses=(503,),
+        parameters=(
+            Parameter(
+                name="dialect", description="The body holds a vendor's `turn` in this dialect, and so does the answer",
+                schema={"type": "string", "enum": list(DIALECTS)},
+            ),
+        ),
     ),
     Route(
         method="GET", path="/v1/calls/{decision_id}", handler=calls.get_call, roles=AGENT, answer=Answer,
@@ -131,7 +141,7 @@ ROUTES: tuple[Route, ...] = (
         parameters=(
             Parameter(name="workflow", description="The workflow", schema={"type": "string", "minLength": 1}, is_required=True),
             Parameter(name="on_behalf_of", description="The subject"),
-            Parameter(name="format", description="Shape of the declarations", schema={"type": "string", "enum": ["json", "gemini"]}),
+            Parameter(name="format", description="Shape of the declarations", schema={"type": "string", "enum": list(FORMATS)}),
         ),
     ),
     Route(

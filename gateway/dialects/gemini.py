@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, cast
 
-from gateway.dialects.gemini_schema import portable_parameters
-from gateway.dialects.turn import TurnCall, TurnUnreadable
+from gateway.dialects.portable_schema import GEMINI, portable_parameters
+from gateway.dialects.turn import TurnCall, TurnUnreadable, result_document, text_or_none
 from gateway.domain.catalogue import ToolDeclaration
 from gateway.domain.result import Answer
 
@@ -37,7 +37,7 @@ def declarations(tools: Iterable[ToolDeclaration]) -> list[dict[str, Any]]:
 
 def _declaration(tool: ToolDeclaration) -> dict[str, Any]:
     declaration: dict[str, Any] = {"name": tool.name, "description": tool.description}
-    parameters = portable_parameters(tool.parameters)
+    parameters = portable_parameters(tool.parameters, GEMINI)
     if parameters["properties"]:
         declaration["parameters_json_schema"] = parameters
     return declaration
@@ -91,15 +91,16 @@ def _content(turn: object) -> tuple[dict[str, Any], str]:
 
 def _call(written: object, pointer: str) -> TurnCall:
     if not isinstance(written, dict):
-        return TurnCall(pointer=pointer)
+        return TurnCall(pointer=pointer, args_pointer=f"{pointer}/args")
     call = cast("dict[str, Any]", written)
     unfinished = ("willContinue", "will_continue", "partialArgs", "partial_args")
     if any(call.get(field) for field in unfinished):
         raise TurnUnreadable("a call of the turn is not complete; send the turn when the stream has ended")
-    call_id, name = call.get("id"), call.get("name")
+    name = call.get("name")
     return TurnCall(
         pointer=pointer,
-        id=call_id if isinstance(call_id, str) and call_id else None,
+        args_pointer=f"{pointer}/args",
+        id=text_or_none(call.get("id")),
         name=name if isinstance(name, str) else None,
         args=call.get("args"),
     )
@@ -117,12 +118,13 @@ def write_turn(calls: Sequence[TurnCall], answers: Sequence[Answer]) -> dict[str
 
 
 def _response(call: TurnCall, answer: Answer) -> dict[str, Any]:
-    result = answer.result.model_dump(mode="json")
-    # What does not apply is left out; `data` alone says something by being null.
-    response: dict[str, Any] = {"status": answer.result.status}  # first, since models read in order
-    response |= {name: _without_references(value) for name, value in result.items() if value is not None or name == "data"}
     identity = {"id": call.id} if call.id is not None else {}
-    return identity | {"name": call.name or "", "response": response}
+    return identity | {"name": call.name or "", "response": response_object(answer)}
+
+
+def response_object(answer: Answer) -> dict[str, Any]:
+    """The result as an object that Gemini can read, without keys that it would take for references."""
+    return {name: _without_references(value) for name, value in result_document(answer).items()}
 
 
 def _without_references(value: Any) -> Any:

@@ -153,3 +153,5 @@ class RoundAnswer(Wire):
     """The answers on a round, one per call in the order of the calls."""
 
     results: list[Answer]
+    turn: Any = None
+    """Only where a dialect was named: the turn that answers the model's, in that dialect; null where it held no calls."""

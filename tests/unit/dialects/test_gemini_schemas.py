@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.dialects import gemini
-from gateway.dialects.gemini_schema import MAX_NODES, portable_parameters
 from gateway.dialects.json_format import describe_tools
+from gateway.dialects.portable_schema import GEMINI, MAX_NODES, portable_parameters
 from gateway.domain.catalogue import ToolDeclaration
 
 
@@ -29,7 +29,7 @@ def object_with(**properties: Any) -> dict[str, Any]:
 
 
 def convert_property(schema: Any, **definitions: Any) -> Any:
-    return portable_parameters(object_with(x=schema) | {"$defs": definitions})["properties"]["x"]
+    return portable_parameters(object_with(x=schema) | {"$defs": definitions}, GEMINI)["properties"]["x"]
 
 
 def nodes_of(schema: Any) -> list[dict[str, Any]]:
@@ -118,7 +118,7 @@ def test_recursion_and_foreign_references_end_as_anything():
 
 def test_references_that_multiply_are_bounded():
     doubling = {f"d{level}": {"type": "array", "prefixItems": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(30)}
-    converted = portable_parameters(object_with(x={"$ref": "#/$defs/d0"}) | {"$defs": doubling})
+    converted = portable_parameters(object_with(x={"$ref": "#/$defs/d0"}) | {"$defs": doubling}, GEMINI)
     assert len(nodes_of(converted)) < 3 * MAX_NODES
 
 
@@ -135,7 +135,8 @@ def test_all_of_is_merged_and_one_of_becomes_any_of():
 
 
 def test_the_root_is_always_a_plain_object():
-    assert portable_parameters({"anyOf": [{"required": ["a"]}], "properties": {"a": True, "b": False}, "required": ["a", "b"]}) == {
+    choices = {"anyOf": [{"required": ["a"]}], "properties": {"a": True, "b": False}, "required": ["a", "b"]}
+    assert portable_parameters(choices, GEMINI) == {
         "type": "object",
         "properties": {"a": {}},
         "required": ["a"],
@@ -186,7 +187,7 @@ NODES = st.recursive(
 
 @given(NODES, NODES)
 def test_no_schema_leaves_a_reference_or_an_enum_of_anything_but_texts(schema: Any, definition: Any):
-    converted = portable_parameters(object_with(x=schema) | {"$defs": {"d": definition}})
+    converted = portable_parameters(object_with(x=schema) | {"$defs": {"d": definition}}, GEMINI)
     for node in nodes_of(converted):
         assert "$ref" not in node
         assert "$defs" not in node

@@ -48,7 +48,8 @@ def test_thought_signatures_stay_out_of_calls():
 
 def test_reads_a_bare_content_and_the_spelling_of_python():
     turn = {"role": "model", "parts": [{"function_call": {"id": None, "name": "a", "args": {"x": 1}}, "thought_signature": None}]}
-    assert read_turn(turn) == [TurnCall(pointer="/parts/0/function_call", name="a", args={"x": 1})]
+    place = "/parts/0/function_call"
+    assert read_turn(turn) == [TurnCall(pointer=place, args_pointer=f"{place}/args", name="a", args={"x": 1})]
 
 
 def test_passes_over_what_geminis_own_servers_ran():
@@ -65,7 +66,8 @@ def test_strange_arguments_are_handed_on_as_they_are(args: Any):
 
 @pytest.mark.parametrize("written", ["text", 7, [], {}, {"name": None, "id": None}, {"name": 7, "id": 7}, {"name": ["a"], "id": ""}])
 def test_a_call_of_a_strange_shape_is_still_a_call(written: Any):
-    assert read_turn(response({"functionCall": written})) == [TurnCall(pointer="/candidates/0/content/parts/0/functionCall")]
+    place = "/candidates/0/content/parts/0/functionCall"
+    assert read_turn(response({"functionCall": written})) == [TurnCall(pointer=place, args_pointer=f"{place}/args")]
 
 
 @pytest.mark.parametrize(

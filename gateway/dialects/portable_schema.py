@@ -1,10 +1,13 @@
-"""From JSON Schema 2020-12 to the subset that Gemini reads. For the model's eyes only: validation keeps the original.
+"""From JSON Schema 2020-12 to what models' vendors read. For the model's eyes only: validation keeps the original.
 
-The subset: ``GenerateContentConfig.response_json_schema`` of google-genai lists the keywords that its JSON Schema fields
-support. Enums of anything but texts kill the whole request on some routes (https://github.com/BrokkAi/bifrost/issues/25).
+Sources: ``GenerateContentConfig.response_json_schema`` of google-genai lists the keywords of Gemini's JSON Schema fields;
+enums of anything but texts kill the whole request on some of its routes (https://github.com/BrokkAi/bifrost/issues/25).
+OpenAI and Anthropic read JSON Schema, refuse choices at the root and arrays that do not say what they hold, and compile
+patterns with engines of their own, so patterns are sentences for all of them.
 """
 
 import json
+from dataclasses import dataclass
 from typing import Any, cast
 
 MAX_NODES = 2_000
@@ -14,8 +17,7 @@ MAX_REFS = 32
 MAX_HINT = 500
 """Characters of one sentence that stands for a dropped keyword."""
 
-_COPIED = ("type", "title", "minItems", "maxItems", "minimum", "maximum")
-_FORMATS = frozenset({"date-time", "date", "time"})
+_EVERYWHERE = ("type", "title", "minItems", "maxItems", "minimum", "maximum")
 _HINTS = {
     "exclusiveMinimum": "Greater than {}.",
     "exclusiveMaximum": "Less than {}.",
@@ -28,21 +30,42 @@ _HINTS = {
 Schema = dict[str, Any]
 
 
-def portable_parameters(schema: Schema) -> Schema:
-    """The parameters of a tool as Gemini reads them: always an object with ``properties``.
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """What a vendor reads of JSON Schema, beyond objects, arrays and choices."""
+
+    copied: tuple[str, ...]
+    """Keywords that stay as they are."""
+    formats: frozenset[str]
+    has_text_enums_only: bool
+    """Whether enums may hold non-empty texts only."""
+
+
+GEMINI = Vocabulary(copied=_EVERYWHERE, formats=frozenset({"date-time", "date", "time"}), has_text_enums_only=True)
+JSON_SCHEMA = Vocabulary(
+    copied=(*_EVERYWHERE, "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength"),
+    formats=frozenset({"date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}),
+    has_text_enums_only=False,
+)
+"""OpenAI's and Anthropic's."""
+
+
+def portable_parameters(schema: Schema, vocabulary: Vocabulary) -> Schema:
+    """The parameters of a tool as a vendor reads them: always an object with ``properties``.
 
     ``$ref`` is written out (recursion ends as "anything of that type"), ``allOf`` is merged, ``oneOf`` becomes ``anyOf``;
-    enums of other than non-empty texts, and constraints that Gemini does not know, become sentences of the description;
-    the rest is dropped. The result may admit more than the tool accepts, never less.
+    enums and constraints that the vendor does not know become sentences of the description; the rest is dropped. The
+    result may admit more than the tool accepts, never less.
     """
-    converted = _Converter(schema).convert(schema) or {}
+    converted = _Converter(schema, vocabulary).convert(schema) or {}
     converted.pop("anyOf", None)  # the root must be a plain object
     return converted | {"type": "object", "properties": converted.get("properties", {})}
 
 
 class _Converter:
-    def __init__(self, root: Schema) -> None:
+    def __init__(self, root: Schema, vocabulary: Vocabulary) -> None:
         self._root = root
+        self._vocabulary = vocabulary
         self._nodes_left = MAX_NODES
 
     def convert(self, schema: object, refs: frozenset[str] = frozenset()) -> Schema | None:
@@ -51,12 +74,12 @@ class _Converter:
         if not isinstance(schema, dict) or self._nodes_left < 0 or len(refs) > MAX_REFS:
             return None if schema is False else {}
         node, refs = self._flatten(cast("Schema", schema), refs)
-        converted: Schema = {name: node[name] for name in _COPIED if name in node}
-        if description := _description(node):
+        converted: Schema = {name: node[name] for name in self._vocabulary.copied if name in node}
+        if description := self._description(node):
             converted["description"] = description
-        if node.get("format") in _FORMATS:
+        if node.get("format") in self._vocabulary.formats:
             converted["format"] = node["format"]
-        if _is_text_enum(values := _enum(node)):
+        if (values := _enum(node)) and self._may_list(values):
             converted["enum"] = values
         self._convert_array(node, converted, refs)
         self._convert_object(node, converted, refs)
@@ -95,12 +118,25 @@ class _Converter:
             if ref in refs:
                 target = {"type": target["type"]} if "type" in target else {}
             refs |= {ref}
-            node = target | siblings
+            node = _merge(siblings, target)
         for part in _schemas(node.get("allOf")):
             if isinstance(part, dict):
                 flat, refs = self._flatten(cast("Schema", part), refs)
                 node = _merge(node, flat)
         return node, refs
+
+    def _may_list(self, values: list[Any]) -> bool:
+        return not self._vocabulary.has_text_enums_only or all(isinstance(value, str) and value for value in values)
+
+    def _description(self, node: Schema) -> str:
+        sentences = [str(node["description"])] if node.get("description") else []
+        if (values := _enum(node)) and not self._may_list(values):
+            sentences.append(_clip("One of: " + ", ".join(json.dumps(value, ensure_ascii=False) for value in values) + "."))
+        told = [name for name in _HINTS if name in node and name not in self._vocabulary.copied]
+        sentences += [_clip(_HINTS[name].format(node[name])) for name in told]
+        if "format" in node and node["format"] not in self._vocabulary.formats:
+            sentences.append(_clip(f"Format: {node['format']}."))
+        return " ".join(sentences)
 
     def _look_up(self, ref: str) -> Schema:
         """The schema at a local reference (``#/$defs/x``); anything else is not fetched and means "anything"."""
@@ -113,7 +149,7 @@ class _Converter:
 
 def _merge(node: Schema, part: Schema) -> Schema:
     """Both schemas in one; where both say something about the same keyword, `node` wins."""
-    merged = part | {name: value for name, value in node.items() if name != "allOf"}
+    merged = part | node
     if "properties" in node and "properties" in part:
         merged["properties"] = part["properties"] | node["properties"]
     if "required" in node and "required" in part:
@@ -129,21 +165,6 @@ def _enum(node: Schema) -> list[Any]:
     if "const" in node:
         return [node["const"]]
     return _schemas(node.get("enum"))
-
-
-def _is_text_enum(values: list[Any]) -> bool:
-    return bool(values) and all(isinstance(value, str) and value for value in values)
-
-
-def _description(node: Schema) -> str:
-    sentences = [str(node["description"])] if node.get("description") else []
-    values = _enum(node)
-    if values and not _is_text_enum(values):
-        sentences.append(_clip("One of: " + ", ".join(json.dumps(value, ensure_ascii=False) for value in values) + "."))
-    sentences += [_clip(hint.format(node[name])) for name, hint in _HINTS.items() if name in node]
-    if node.get("format", "date") not in _FORMATS:
-        sentences.append(_clip(f"Format: {node['format']}."))
-    return " ".join(sentences)
 
 
 def _clip(sentence: str) -> str:
