@@ -10,6 +10,7 @@ from aiohttp import web
 from gateway.api.envelope import CallRequest, EvaluationRequest, RoundRequest, Setting, read_request
 from gateway.api.problems import Problem, json_response, ledger_unavailable
 from gateway.api.services import CALLER, SERVICES
+from gateway.api.turns import read_turn_request
 from gateway.dialects.registry import FORMATS
 from gateway.domain.answers import as_it_stands, refusal_details
 from gateway.domain.authority import find_scope, find_tool, has_permissions, may_see

@@ -1,13 +1,16 @@
 import time
 from typing import Any, cast
 
+import jsonschema_rs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.dialects import gemini
 from gateway.dialects.json_format import describe_tools
-from gateway.dialects.portable_schema import GEMINI, MAX_NODES, portable_parameters
-from gateway.domain.catalogue import ToolDeclaration
+from gateway.dialects.portable_schema import GEMINI, JSON_SCHEMA, MAX_NODES, Vocabulary, portable_parameters
+from gateway.dialects.registry import FORMATS
+from gateway.domain.catalogue import Risk, ToolDeclaration
 
 
 def tool(name: str = "search_hotels", parameters: dict[str, Any] | None = None) -> ToolDeclaration:
@@ -194,6 +197,25 @@ def test_no_schema_leaves_a_reference_or_an_enum_of_anything_but_texts(schema: A
         assert all(isinstance(value, str) for value in node.get("enum", []))
 
 
+INSTANCES = st.recursive(
+    st.sampled_from([None, True, 0, 1, 2, 1.5, "", "a", "x"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["a", "b", "x"]), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@pytest.mark.parametrize("vocabulary", [GEMINI, JSON_SCHEMA])
+@given(schema=NODES, definition=NODES, instance=INSTANCES)
+def test_what_a_tool_accepts_its_declaration_admits_too(vocabulary: Vocabulary, schema: Any, definition: Any, instance: Any):
+    original = object_with(x=schema) | {"$defs": {"d": definition}}
+    try:
+        accepts = jsonschema_rs.Draft202012Validator(original).is_valid({"x": instance})
+    except ValueError:
+        return  # a bundle with such a schema is never activated
+    if accepts:
+        assert jsonschema_rs.Draft202012Validator(portable_parameters(original, vocabulary)).is_valid({"x": instance})
+
+
 def test_the_format_without_dialect_tells_title_and_risk():
     parameters = object_with(minutes={"type": "integer", "enum": [60, 1440]})
     assert describe_tools([tool(parameters=parameters)]) == [
@@ -205,3 +227,46 @@ def test_the_format_without_dialect_tells_title_and_risk():
             "parameters": parameters,
         }
     ]
+
+
+LENDING = object_with(
+    minutes={"type": "integer", "enum": [60, 1440]},
+    price={"type": "number", "exclusiveMinimum": 0},
+    code={"type": "string", "pattern": r"\S", "maxLength": 9, "format": "uuid"},
+    tags={"type": "array"},
+)
+LENDING_AS_JSON_SCHEMA = object_with(
+    minutes={"type": "integer", "enum": [60, 1440]},
+    price={"type": "number", "exclusiveMinimum": 0},
+    code={"type": "string", "maxLength": 9, "format": "uuid", "description": r"Matches the regular expression \S."},
+    tags={"type": "array", "items": {}},
+)
+
+
+def test_each_vendor_gets_the_shape_that_its_sdk_takes():
+    tools = [tool(parameters=LENDING), tool("ping")]
+    said = {"description": "Search hotels in a city."}
+    nothing: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": {}}
+    function = {"name": "search_hotels"} | said | {"parameters": LENDING_AS_JSON_SCHEMA, "strict": False}
+    ping: dict[str, Any] = {"name": "ping"} | said | {"parameters": nothing, "strict": False}
+    assert FORMATS["openai"](tools) == [{"type": "function"} | function, {"type": "function"} | ping]
+    assert FORMATS["openai-chat"](tools) == [{"type": "function", "function": function}, {"type": "function", "function": ping}]
+    assert FORMATS["anthropic"](tools) == [
+        {"name": "search_hotels"} | said | {"input_schema": LENDING_AS_JSON_SCHEMA},
+        {"name": "ping"} | said | {"input_schema": nothing},
+    ]
+    assert FORMATS["gemini-interactions"](tools)[1] == {"type": "function", "name": "ping"} | said
+    assert FORMATS["gemini-interactions"](tools)[0]["parameters"]["properties"]["minutes"] == {
+        "type": "integer",
+        "description": "One of: 60, 1440.",
+    }
+
+
+def test_mcp_gets_the_tools_own_schema_and_hints_from_its_risk():
+    hints: list[Any] = []
+    for risk in ("read", "write", "irreversible"):
+        declared = tool(parameters=LENDING).model_copy(update={"risk": Risk(risk)})
+        (listed,) = FORMATS["mcp"]([declared])
+        assert listed["inputSchema"] == LENDING
+        hints.append(tuple(listed["annotations"].values()))
+    assert hints == [(True, False), (False, False), (False, True)]
