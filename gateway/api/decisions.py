@@ -1,30 +1,37 @@
-"""Auditors' routes: find records, read one with everything that belongs to it."""
+"""Auditors' routes: find records, count them, read one with everything that belongs to it, follow a run."""
 
-import re
-from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 from aiohttp import web
 
 from gateway.api.calls import read_id
 from gateway.api.cursors import read_cursor, read_limit, write_cursor
+from gateway.api.log_queries import name_search, read_fields, read_search
 from gateway.api.problems import Problem, json_response
 from gateway.api.services import CALLER, SERVICES
-from gateway.domain.ports import LogQuery
-from gateway.domain.search import CLOSED_VALUES, SEARCH_FIELDS
+from gateway.domain.ports import LogCounts, LogQuery, StoredRecord
+from gateway.domain.search import SEARCH_FIELDS, Pattern, Search
 
-_TERM = re.compile(r"([a-z]+):(\S+)")
-_REASON_CODE = re.compile(r"[A-Z_0-9]+")
-_YEARS = range(1970, 10_000)
+MAX_FACET_VALUES = 50
+"""Values of a field that are told with their counts, the most frequent ones."""
+
+_WORDS = {name: word for word, name in SEARCH_FIELDS.items()}
 
 
 async def list_decisions(request: web.Request) -> web.Response:
-    """One page of records, newest first."""
-    query = _read_query(request)
-    page = await request.app[SERVICES].log.find(query)
-    following = write_cursor(request, _list_of(query), page.next_position) if page.next_position is not None else None
-    return json_response({"items": page.items, "next_cursor": following})
+    """One page of records, newest first, and how often each value of some fields occurs."""
+    log, tenant = request.app[SERVICES].log, request[CALLER].tenant
+    search, fields, of_list = read_search(request), read_fields(request, "facets"), ("decisions", *name_search(request))
+    query = LogQuery(tenant=tenant, search=search, limit=read_limit(request), high=read_cursor(request, of_list, _read_position))
+    page = await log.find(query)
+    answer: dict[str, Any] = {
+        "items": embed(page.records),
+        "next_cursor": None if page.bound is None else write_cursor(request, of_list, page.bound),
+    }
+    if fields:
+        answer["facets"] = _facets(await log.count(LogQuery(tenant=tenant, search=search), fields))
+    return json_response(answer)
 
 
 async def get_decision(request: web.Request) -> web.Response:
@@ -35,53 +42,49 @@ async def get_decision(request: web.Request) -> web.Response:
     return json_response(found)
 
 
-def _read_query(request: web.Request) -> LogQuery:
-    after, before = _read_time(request, "after"), _read_time(request, "before")
-    if after is not None and before is not None and after >= before:
-        raise Problem(400, "PARAMETER_INVALID", "`after` must be earlier than `before`; nothing lies between them.")
-    query = LogQuery(
-        tenant=request[CALLER].tenant,
-        terms=_read_terms(request.query.get("q", "")),
-        after=after,
-        before=before,
-        limit=read_limit(request),
-    )
-    return replace(query, below_position=read_cursor(request, _list_of(query), _read_position))
+async def get_timeline(request: web.Request) -> web.Response:
+    """One page of what happened in a run, oldest first."""
+    log, tenant, run_id = request.app[SERVICES].log, request[CALLER].tenant, request.match_info["run_id"]
+    agent, limit = request.query.get("agent"), read_limit(request)
+    if "\0" in f"{run_id}{agent}":
+        raise Problem(404, "NOT_FOUND", "There is no such run.")
+    wanted = {"run_id": (Pattern(parts=(run_id,)),)} | ({"agent": (Pattern(parts=(agent,)),)} if agent is not None else {})
+    of_list = ("timeline", run_id, agent)
+    low = read_cursor(request, of_list, _read_position)
+    page = await log.find(LogQuery(tenant=tenant, search=Search(wanted=wanted), low=low or 0, limit=limit, newest_first=False))
+    if not page.records and low is None:
+        raise Problem(404, "NOT_FOUND", "There is no such run.")
+    following = None if page.bound is None else write_cursor(request, of_list, page.bound)
+    return json_response({"run_id": run_id, "items": embed(page.records), "next_cursor": following})
 
 
-def _read_terms(text: str) -> tuple[tuple[str, str], ...]:
-    terms: list[tuple[str, str]] = []
-    for word in text.split():
-        match = _TERM.fullmatch(word)
-        if match is None or match[1] not in SEARCH_FIELDS or "\0" in word:
-            raise Problem(400, "QUERY_INVALID", f"`q` is a list of field:value with the fields {', '.join(SEARCH_FIELDS)}.")
-        field, value = match[1], match[2]
-        if field in CLOSED_VALUES and value not in CLOSED_VALUES[field]:
-            raise Problem(400, "QUERY_INVALID", f"`{field}` is one of {', '.join(CLOSED_VALUES[field])}.")
-        if field == "reason" and not _REASON_CODE.fullmatch(value):
-            raise Problem(400, "QUERY_INVALID", "`reason` is a reason code such as TOOL_UNKNOWN: capitals, digits and _.")
-        terms.append((SEARCH_FIELDS[field], value))
-    return tuple(terms)
+def embed(records: tuple[StoredRecord, ...]) -> list[orjson.Fragment]:
+    """Records as parts of a JSON answer, byte for byte as they are stored."""
+    return [orjson.Fragment(record.body) for record in records]
 
 
-def _read_time(request: web.Request, name: str) -> datetime | None:
-    text = request.query.get(name)
-    if text is None:
-        return None
-    try:
-        time = datetime.fromisoformat(text)
-        # In UTC at once: a zone can push the first and the last day out of what can be calculated with.
-        time = None if time.tzinfo is None else time.astimezone(UTC)
-    except (ValueError, OverflowError):
-        time = None
-    if time is None or time.year not in _YEARS:
-        raise Problem(400, "PARAMETER_INVALID", f"`{name}` is a time such as 2026-11-01T00:00:00Z, not before {_YEARS[0]}.")
-    return time
+def _facets(counts: LogCounts) -> dict[str, Any]:
+    return {
+        "counted": sum(counts.total.values()),
+        "is_complete": counts.is_complete,
+        "effects": _by_effect(counts.total),
+        "fields": {_WORDS[name]: _facet(values) for name, values in counts.by_field.items()},
+    }
+
+
+def _facet(values: Any) -> dict[str, Any]:
+    ranked = sorted(values.items(), key=lambda each: (-sum(each[1].values()), each[0]))
+    return {
+        "values": [
+            {"value": value, "count": sum(effects.values()), "effects": _by_effect(effects)} for value, effects in ranked[:MAX_FACET_VALUES]
+        ],
+        "others": max(0, len(ranked) - MAX_FACET_VALUES),
+    }
+
+
+def _by_effect(effects: Any) -> dict[str, int]:
+    return {effect or "none": count for effect, count in sorted(effects.items(), key=lambda each: each[0] or "")}
 
 
 def _read_position(place: Any) -> int | None:
     return place if type(place) is int and 0 <= place < 2**63 else None
-
-
-def _list_of(query: LogQuery) -> tuple[object, ...]:
-    return ("decisions", query.tenant, sorted(query.terms), query.after, query.before)

@@ -1,5 +1,6 @@
 """The OpenAPI 3.1 description, generated from the table of routes and the models that handlers use."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -94,8 +95,9 @@ def _links() -> dict[str, Any]:
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
     parameters: list[dict[str, Any]] = []
-    if "{decision_id}" in route.path:
-        parameters.append({"name": "decision_id", "in": "path", "required": True, "schema": {"type": "string", "format": "uuid"}})
+    for name in re.findall(r"{(\w+)}", route.path):
+        schema = {"type": "string"} | ({"format": "uuid"} if name == "decision_id" else {})
+        parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
     parameters += [
         {"name": found.name, "in": "query", "description": found.description, "required": found.is_required, "schema": found.schema}
         for found in route.parameters

@@ -11,10 +11,15 @@ CONTENT_TYPE = "application/problem+json"
 
 
 class ProblemError(BaseModel):
-    """One place of the request that is wrong: a JSON pointer into the body (or a parameter's name), and a sentence."""
+    """One place of the request that is wrong: a JSON pointer into the body (or a parameter's name), and a sentence.
+
+    In a query, `offset` and `length` say which characters of it.
+    """
 
     pointer: str
     message: str
+    offset: int | None = None
+    length: int | None = None
 
 
 class ProblemDetails(BaseModel):

@@ -15,7 +15,7 @@ from gateway.dialects.registry import DIALECTS, FORMATS
 from gateway.domain.outcome import CallState
 from gateway.domain.principal import Role
 from gateway.domain.result import Answer, RoundAnswer
-from gateway.domain.search import SEARCH_HELP
+from gateway.domain.search import SEARCH_FIELDS, SEARCH_HELP
 from gateway.policy.opa_bundle import CONTENT_TYPE
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -43,9 +43,42 @@ class ToolList(BaseModel):
     tools: list[dict[str, Any]]
 
 
-class RecordPage(BaseModel):
-    """One page of records, newest first."""
+class FacetValue(BaseModel):
+    """How many of the matching records have a value, in all and by effect."""
 
+    value: str
+    count: int
+    effects: dict[str, int]
+
+
+class Facet(BaseModel):
+    """The most frequent values of a field, and how many others there are."""
+
+    values: list[FacetValue]
+    others: int
+
+
+class Facets(BaseModel):
+    """Counts over all matching records; where not `is_complete`, over the newest of them only."""
+
+    counted: int
+    is_complete: bool
+    effects: dict[str, int]
+    fields: dict[str, Facet]
+
+
+class RecordPage(BaseModel):
+    """One page of records, newest first. A page may be short, even empty, and still have a next one: go on with its cursor."""
+
+    items: list[dict[str, Any]]
+    next_cursor: str | None
+    facets: Facets | None = None
+
+
+class Timeline(BaseModel):
+    """One page of the records of a run, oldest first."""
+
+    run_id: str
     items: list[dict[str, Any]]
     next_cursor: str | None
 
@@ -110,6 +143,11 @@ _PAGING = (
     Parameter(name="limit", description="Items a page", schema={"type": "integer", "minimum": 1, "maximum": 200}),
     Parameter(name="cursor", description="next_cursor of the page before"),
 )
+_SEARCH = (
+    Parameter(name="q", description=SEARCH_HELP),
+    Parameter(name="after", description="At or after this time; earlier than `before`", schema={"type": "string", "format": "date-time"}),
+    Parameter(name="before", description="Before this time", schema={"type": "string", "format": "date-time"}),
+)
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -148,11 +186,15 @@ ROUTES: tuple[Route, ...] = (
         method="GET", path="/v1/decisions", handler=decisions.list_decisions, roles=AUDITOR, answer=RecordPage, summary="Find records",
         other_statuses=(503,),
         parameters=(
-            Parameter(name="q", description=SEARCH_HELP),
-            Parameter(name="after", description="At or after this time; earlier than `before`", schema={"type": "string", "format": "date-time"}),
-            Parameter(name="before", description="Before this time", schema={"type": "string", "format": "date-time"}),
+            *_SEARCH,
+            Parameter(name="facets", description=f"Count the values of these fields, parted by commas: {', '.join(SEARCH_FIELDS)}"),
             *_PAGING,
         ),
+    ),
+    Route(
+        method="GET", path="/v1/runs/{run_id}/timeline", handler=decisions.get_timeline, roles=AUDITOR, answer=Timeline,
+        summary="What happened in a run, oldest first", other_statuses=(404, 503),
+        parameters=(Parameter(name="agent", description="The agent whose run it is; otherwise all runs of this name"), *_PAGING),
     ),
     Route(
         method="GET", path="/v1/decisions/{decision_id}", handler=decisions.get_decision, roles=AUDITOR, answer=RecordWithLinks,

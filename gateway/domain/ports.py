@@ -13,6 +13,7 @@ from gateway.domain.decision import Again, ApprovalRequest, Refusal
 from gateway.domain.in_force import Controls, RestrictionKind
 from gateway.domain.outcome import CallState
 from gateway.domain.record import RecordDraft
+from gateway.domain.search import Search
 
 
 class PolicyEngine(Protocol):
@@ -344,31 +345,65 @@ class Operations(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogPage:
-    """One page of records, newest first, each in its stored JSON form."""
+class StoredRecord:
+    """A record as it is stored: its exact bytes (JSON) and the leaf hash of them."""
 
-    items: tuple[dict[str, Any], ...]
-    next_position: int | None
+    position: int
+    body: bytes
+    leaf: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogPage:
+    """One page of records in the order that was asked for."""
+
+    records: tuple[StoredRecord, ...]
+    bound: int | None
+    """Where the next page begins (its `high` for newest first, else its `low`); None where there is none.
+
+    A page may have fewer records than asked for, even none, and still have a bound: matches are rare, and a page looks at
+    a bounded number of records.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogQuery:
-    """Filters over the decision log of one tenant; half-open window [after, before) of times."""
+    """A search over the decision log of one tenant, within positions [low, high)."""
 
     tenant: str
-    terms: tuple[tuple[str, str], ...] = ()
-    """(field, value) pairs, all of which must hold."""
-    after: datetime | None = None
-    before: datetime | None = None
-    below_position: int | None = None
+    search: Search = field(default_factory=Search)
+    low: int = 0
+    high: int | None = None
+    """None: up to the newest record."""
     limit: int = 50
+    newest_first: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogCounts:
+    """How many records match."""
+
+    total: Mapping[str | None, int]
+    """By effect; None for records that have none."""
+    by_field: Mapping[str, Mapping[str, Mapping[str | None, int]]]
+    """Field of a record -> value -> effect -> count."""
+    is_complete: bool
+    """False where only the newest matches were counted."""
 
 
 class DecisionLog(Protocol):
-    """Read access to records."""
+    """Read access to records. Every method may raise LedgerUnavailable."""
 
     async def find(self, query: LogQuery) -> LogPage:
-        """One page, newest first, stable while records arrive."""
+        """One page, stable while records arrive."""
+        ...
+
+    async def count(self, query: LogQuery, fields: Sequence[str]) -> LogCounts:
+        """How many records match, in all and by the values of some fields; `limit` does not count."""
+        ...
+
+    async def read_size(self, tenant: str) -> int:
+        """How many records there are: the position that the next one gets."""
         ...
 
     async def get(self, tenant: str, decision_id: UUID) -> dict[str, Any] | None:

@@ -1,17 +1,20 @@
 """The decision log: appending a record inside the transaction that decides, and reading records back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
 
-from gateway.domain.ports import LogPage, LogQuery
+from gateway.domain.ports import LogCounts, LogPage, LogQuery, StoredRecord
 from gateway.domain.record import RecordDraft
+from gateway.domain.record_words import words_of
 from gateway.ledger.database import Connection, Database, Statements
+from gateway.ledger.search import LogWalker
 
-SEARCHABLE = ("kind", "agent", "subject", "run_id", "workflow", "tool", "effect", "reason_code", "status")
-"""The record fields that a query can name, in the order of the statement's parameters."""
+COLUMNS = ("agent", "subject", "run_id", "workflow", "tool", "effect", "reason_code", "status", "stage", "risk")
+"""The record fields that stand beside the body, for searches, in the order of the statement's parameters."""
 
 
 class Entry(NamedTuple):
@@ -38,7 +41,8 @@ async def append_records(connection: Connection, sql: Statements, tenant: str, e
         [entry.draft.kind for entry in entries],
         [head["at"]] * len(entries),
         [entry.about for entry in entries],
-        *([record.document[name] for record in records] for name in SEARCHABLE if name != "kind"),
+        *([record.document[name] for record in records] for name in COLUMNS),
+        [words_of(record.document) for record in records],
         [record.body for record in records],
         [record.leaf for record in records],
     )
@@ -60,23 +64,36 @@ class PostgresLog:
         self._database = database
 
     async def find(self, query: LogQuery) -> LogPage:
-        """One page, newest first; one more row is read to know whether there is a next page."""
-        wanted = [[value for name, value in query.terms if name == field] or None for field in SEARCHABLE]
+        """One page, stable while records arrive."""
+        async with self._walker(query) as (walker, high):
+            rows, bound = await walker.rows(query.low, high, query.limit)
+        records = tuple(StoredRecord(position=row["position"], body=row["body"], leaf=row["leaf"]) for row in rows)
+        return LogPage(records=records, bound=bound)
+
+    async def count(self, query: LogQuery, fields: Sequence[str]) -> LogCounts:
+        """How many records match, in all and by the values of some fields."""
+        async with self._walker(query) as (walker, high):
+            counted, bound = await walker.counts(query.low, high, fields)
+        total: dict[str | None, int] = {}
+        by_field: dict[str, dict[str, dict[str | None, int]]] = {name: {} for name in fields}
+        for (name, value, effect), count in counted.items():
+            into = by_field[name].setdefault(value, {}) if name else total
+            into[effect] = count
+        return LogCounts(total=total, by_field=by_field, is_complete=bound is None)
+
+    async def read_size(self, tenant: str) -> int:
+        """How many records there are."""
         async with self._database.connection() as connection:
-            rows = await connection.fetch(
-                self._database.sql["find_records"],
-                query.tenant,
-                query.below_position,
-                query.after,
-                query.before,
-                *wanted,
-                query.limit + 1,
-            )
-        page = rows[: query.limit]
-        return LogPage(
-            items=tuple(orjson.loads(row["body"]) for row in page),
-            next_position=page[-1]["position"] if len(rows) > query.limit else None,
-        )
+            return await connection.fetchval(self._database.sql["read_log_size"], tenant) or 0
+
+    @asynccontextmanager
+    async def _walker(self, query: LogQuery) -> AsyncGenerator[tuple[LogWalker, int]]:
+        # In a transaction, for the settings of one statement only.
+        async with self._database.transaction() as connection:
+            high = query.high
+            if high is None:
+                high = await connection.fetchval(self._database.sql["read_log_size"], query.tenant) or 0
+            yield LogWalker(connection, query.tenant, query.search, newest_first=query.newest_first), high
 
     async def get(self, tenant: str, decision_id: UUID) -> dict[str, Any] | None:
         """``{record, linked, payloads}`` of one record, or None."""

@@ -351,9 +351,14 @@ UPDATE log_heads SET size = size + $2 WHERE tenant = $1 RETURNING size - $2 AS p
 
 -- name: insert_records
 -- Records with their exact bytes.
-INSERT INTO records (tenant, decision_id, position, kind, at, about, agent, subject, run_id, workflow, tool, effect, reason_code, status, body, leaf)
+INSERT INTO records (tenant, decision_id, position, kind, at, about, agent, subject, run_id, workflow, tool, effect, reason_code, status,
+                     stage, risk, words, body, leaf)
 SELECT $1, * FROM unnest($2::uuid[], $3::bigint[], $4::text[], $5::timestamptz[], $6::uuid[], $7::text[], $8::text[], $9::text[], $10::text[],
-                         $11::text[], $12::text[], $13::text[], $14::text[], $15::bytea[], $16::bytea[]);
+                         $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::bytea[], $19::bytea[]);
+
+-- name: read_log_size
+-- How many records a tenant's log has; the next one gets this position.
+SELECT size FROM log_heads WHERE tenant = $1;
 
 -- name: insert_payloads
 -- What is kept beside records, already redacted.
@@ -374,13 +379,3 @@ SELECT body FROM records WHERE tenant = $1 AND about = $2 ORDER BY kind = 'repla
 -- Redacted payloads of a decision and of what is linked to it.
 SELECT payloads.kind, payloads.body FROM payloads
 WHERE tenant = $1 AND decision_id IN (SELECT $2::uuid UNION ALL SELECT decision_id FROM records WHERE tenant = $1 AND about = $2);
-
--- name: find_records
--- A page of records, newest first. Null filters hold for all.
-SELECT position, body FROM records
-WHERE tenant = $1 AND ($2::bigint IS NULL OR position < $2)
-  AND ($3::timestamptz IS NULL OR at >= $3) AND ($4::timestamptz IS NULL OR at < $4)
-  AND ($5::text[] IS NULL OR kind = ANY ($5)) AND ($6::text[] IS NULL OR agent = ANY ($6)) AND ($7::text[] IS NULL OR subject = ANY ($7))
-  AND ($8::text[] IS NULL OR run_id = ANY ($8)) AND ($9::text[] IS NULL OR workflow = ANY ($9)) AND ($10::text[] IS NULL OR tool = ANY ($10))
-  AND ($11::text[] IS NULL OR effect = ANY ($11)) AND ($12::text[] IS NULL OR reason_code = ANY ($12)) AND ($13::text[] IS NULL OR status = ANY ($13))
-ORDER BY position DESC LIMIT $14;

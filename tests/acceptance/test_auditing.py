@@ -78,7 +78,9 @@ async def test_refuses_strange_parameters(gateway: Gateway, params: dict[str, st
 )
 async def test_names_the_values_of_a_closed_list_to_who_asks_for_another(gateway: Gateway, q: str, allowed: str):
     status, problem = await gateway.get("/v1/decisions", key=AUDITOR, q=q)
-    assert (status, problem["detail"]) == (400, f"`{q.partition(':')[0]}` is one of {allowed}.")
+    field = q.partition(":")[0]
+    said = {"pointer": "q", "message": f"`{field}` is one of {allowed}.", "offset": len(field) + 1, "length": len(q) - len(field) - 1}
+    assert (status, problem["errors"]) == (400, [said])
 
 
 async def test_takes_terms_of_one_field_as_alternatives_and_of_different_fields_together(gateway: Gateway):

@@ -16,7 +16,7 @@ from gateway.api.services import Services
 from gateway.domain.catalogue import Replay
 from gateway.domain.decision import LedgerUnavailable
 from gateway.domain.outcome import CallState
-from gateway.domain.ports import BudgetRow, CallSummary, Ledger, LogPage, LogQuery, RevisionStore
+from gateway.domain.ports import BudgetRow, CallSummary, Ledger, LogCounts, LogPage, LogQuery, RevisionStore
 from gateway.domain.principal import Caller, Role
 from gateway.enforcer import Enforcer
 from gateway.policy.opa_bundle import BundleShelf
@@ -88,6 +88,14 @@ class FakeOperations:
     async def find(self, query: LogQuery) -> LogPage:
         """Nothing: nobody searches here."""
         raise NotImplementedError(query)
+
+    async def count(self, query: LogQuery, fields: Sequence[str]) -> LogCounts:
+        """Nothing: nobody counts here."""
+        raise NotImplementedError(query, fields)
+
+    async def read_size(self, tenant: str) -> int:
+        """Nothing: nobody asks here."""
+        raise NotImplementedError(tenant)
 
     async def get(self, tenant: str, decision_id: UUID) -> dict[str, Any] | None:
         """A resolution record."""

@@ -196,7 +196,7 @@ async def test_times_beyond_what_can_be_calculated_with_are_usage_errors(time: s
 async def test_help_names_the_fields_of_a_search_and_how_terms_combine():
     text = " ".join((await run("list", "--help")).stdout.split())
     assert all(field in text for field in SEARCH_FIELDS)
-    assert "Terms of one field are alternatives, terms of different fields must all hold." in text
+    assert "All terms must hold; values of one field are alternatives" in text
 
 
 def test_texts_of_others_cannot_move_the_cursor():
