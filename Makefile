@@ -48,6 +48,10 @@ opa: ## The real OPA for the tests: the one on PATH, else built with Go into .to
 	  GOBIN=$(CURDIR)/.tools GOFLAGS=-mod=mod go install github.com/open-policy-agent/opa@$(OPA_VERSION); \
 	else echo "there is no opa on PATH and no go to build it with; the tests that need it will be skipped" >&2; exit 1; fi
 
+vendors: .tools/vendors/.ready $(VENV)/.dev ## Dialects with the vendors' own clients: the oldest google-genai, OpenAI, Anthropic, MCP
+	@PYTHONPATH=.tools/vendors $(BIN)/python -c 'from google.genai import __version__ as v; assert v.startswith("2.30."), v; print("google-genai", v)'
+	PYTHONPATH=.tools/vendors $(BIN)/python -m pytest -q tests/acceptance/test_vendor_clients.py tests/integration/test_gemini_declarations.py
+
 faults: $(VENV)/.dev ## Kill, freeze and cut everything, and check that nothing happened twice (ROWS=kills,cuts for some)
 	$(BIN)/python -m tests.faults.run $(if $(ROWS),--rows $(ROWS))
 
@@ -61,6 +65,7 @@ lock: ## Write the lock files anew (needs uv)
 	uv pip compile pyproject.toml --extra server --group build --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements/server.lock
 	uv pip compile pyproject.toml --extra server --group build --group dev --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -c requirements/server.lock -o requirements/dev.lock
 	echo agentbarrier==1.1.0 | uv pip compile - --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements/agentbarrier.lock
+	printf 'google-genai==2.30.0\nopenai>=3.57\nanthropic>=2.14\nmcp-types>=2.3\n' | uv pip compile - --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements/vendors.lock
 
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) .gateway .pytest_cache .ruff_cache .hypothesis .import_linter_cache
@@ -77,6 +82,12 @@ $(VENV)/.server: requirements/server.lock pyproject.toml | $(VENV)/bin/python
 .tools/agentbarrier/.ready: requirements/agentbarrier.lock
 	$(PYTHON) -m venv .tools/agentbarrier
 	.tools/agentbarrier/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/agentbarrier.lock
+	@touch $@
+
+# Clients that cannot or need not share the environment: it stands in front of it, on PYTHONPATH.
+.tools/vendors/.ready: requirements/vendors.lock | $(VENV)/.dev
+	rm -rf .tools/vendors
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target .tools/vendors -r requirements/vendors.lock
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.lock $(VENV)/.server

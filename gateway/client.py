@@ -11,6 +11,7 @@ typed results (`gateway.domain.result`). Exceptions are for the caller's own par
       GatewayProblem         the gateway refused the request itself (RFC 9457): key, envelope, size, overload
       GatewayUnreachable     no answer could be had; the call may have been executed, the same key finds out
       AnswerUnreadable       something answered that does not speak wire version 1
+      CalledPastTheGateway   a vendor's client ran functions itself
 """
 
 import asyncio
@@ -19,25 +20,33 @@ import os
 import random
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, cast
 from urllib.parse import quote
 from uuid import uuid4
 
 import aiohttp
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from gateway.domain.result import Answer, InProgress, RoundAnswer, TemporaryError
+from gateway.dialects import gemini
+from gateway.dialects.registry import DIALECTS
+from gateway.dialects.turn import TurnCall
+from gateway.domain.reasons import ReasonCode
+from gateway.domain.result import Answer, ConfirmationRequired, InProgress, OutcomeUnknown, PendingClient, RoundAnswer, TemporaryError
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
-ToolFormat = Literal["json", "gemini", "openai", "openai-chat", "anthropic", "mcp"]
+ToolFormat = Literal["json", "gemini", "gemini-interactions", "openai", "openai-chat", "anthropic", "mcp"]
+TurnDialect = Literal["gemini", "openai", "openai-chat", "anthropic"]
 
 # 502 and 504 are never the gateway's own: a proxy lost the answer on the way, like a connection that broke.
 _WORTH_REPEATING = frozenset({429, 502, 503, 504})
+
+_LONGEST_LOOK_S = 20
+"""Seconds of one waiting look at a call; less than what proxies cut off."""
 
 
 class GatewayClientError(Exception):
@@ -65,6 +74,10 @@ class GatewayUnreachable(GatewayClientError):
 
 class AnswerUnreadable(GatewayClientError):
     """What answered does not speak wire version 1."""
+
+
+class CalledPastTheGateway(GatewayClientError):
+    """A response in which the vendor's client has already run functions itself: nobody governed those calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +152,14 @@ class GatewayClient:
         content = await self._request("GET", "/v1/tools", params=query | {"format": format})
         return _read(_ToolList, content).tools
 
+    async def gemini_config(self, *, tools: Sequence[Any] = (), **fields: Any) -> dict[str, Any]:
+        """The ``config`` for google-genai's ``generate_content``: this principal's declarations, automatic calling off.
+
+        `tools` are further ones that Google itself runs (search, code); `fields` other fields of ``GenerateContentConfig``.
+        TypeError for a Python function or an MCP session among `tools`: the client would run it past the gateway.
+        """
+        return gemini.config(await self.tools("gemini"), tools=tools, **fields)
+
     async def call(
         self,
         name: str,
@@ -177,6 +198,69 @@ class GatewayClient:
         key = idempotency_key or self._retries.new_key()
         content = await self._request("POST", "/v1/rounds", self._filled(calls=[dict(call) for call in calls]), key=key)
         return _read(RoundAnswer, content)
+
+    async def answer_turn(self, turn: Any, dialect: TurnDialect, *, idempotency_key: str | None = None, patience_s: float = 0) -> Any:
+        """Govern all calls of a model's turn and return the one turn that answers it, as JSON; None where it holds no calls.
+
+        `turn` is what the vendor's SDK returned (a response, a message, a list of items), or the same as JSON; it is not
+        changed, and only its calls leave the process: no texts, no signatures. Give an `idempotency_key` of your own where
+        a restarted program may ask again. With `patience_s` (seconds) calls that wait for a person, for the client or for
+        a resolution are waited for, and the round is repeated with the approvals that people gave.
+
+        Raises as `call` does; ValueError (`gateway.dialects.turn.TurnUnreadable`) for a turn that is not one of `dialect`.
+        """
+        read = DIALECTS[dialect](_as_json(turn))
+        if not read.calls:
+            return None
+        key = idempotency_key or self._retries.new_key()
+        answers = await self._govern_turn(read.calls, key)
+        if patience_s > 0:
+            answers = await asyncio.gather(*(self.wait(answer, patience_s=patience_s) for answer in answers))
+            approval_ids = [_granted(answer) for answer in answers]
+            if any(approval_ids):
+                # Under the same key: what ran already is answered from the ledger.
+                answers = await self._govern_turn(read.calls, key, approval_ids=approval_ids)
+        return read.answer(answers)
+
+    async def _govern_turn(self, calls: Sequence[TurnCall], key: str, **more: Any) -> list[Answer]:
+        # Gemini's form of a call is the gateway's own, so every dialect's calls travel in it.
+        turn = {"parts": [{"functionCall": call.as_wire()} for call in calls]}
+        content = await self._request("POST", "/v1/rounds", self._filled(turn=turn, **more), params={"dialect": "gemini"}, key=key)
+        answers = _read(RoundAnswer, content).results
+        if len(answers) != len(calls):
+            raise AnswerUnreadable(f"{len(answers)} answers on {len(calls)} calls")
+        return answers
+
+    async def answer_gemini(self, response: Any, *, idempotency_key: str | None = None, patience_s: float = 0) -> Any:
+        """`answer_turn` for google-genai: the ``types.Content`` that answers a ``generate_content`` response or a ``Content``.
+
+        JSON is answered with JSON, and an ``Interaction`` with the list of steps that is the next one's ``input``. Raises
+        `CalledPastTheGateway` where Google's client ran functions itself; `gemini_config` switches that off.
+        """
+        if getattr(response, "automatic_function_calling_history", None):
+            raise CalledPastTheGateway("google-genai ran functions itself; make its config with gemini_config()")
+        turn = await self.answer_turn(response, "gemini", idempotency_key=idempotency_key, patience_s=patience_s)
+        if not isinstance(response, BaseModel) or not isinstance(turn, dict):
+            return turn
+        from google.genai import types  # noqa: PLC0415 - whoever has such a response has the library; others need not
+
+        return types.Content.model_validate(turn)
+
+    async def wait(self, answer: Answer, *, patience_s: float = 600) -> Answer:
+        """`answer` as it stands once nothing is on the way any more, or after `patience_s` seconds.
+
+        On the way are: a running call, a client's result, the resolution of an unknown outcome, and a person's answer. When
+        a person agreed, the result is still ``confirmation_required``, with the reason code ``APPROVAL_GRANTED``: repeat
+        the call with its ``approval_id``.
+        """
+        ends_at = self._retries.clock() + patience_s
+        while answer.decision_id is not None and _is_on_the_way(answer) and (left := ends_at - self._retries.clock()) > 0:
+            asked_at = self._retries.clock()
+            answer = await self.look_up(answer.decision_id, wait=int(min(left, _LONGEST_LOOK_S)))
+            # A gateway that does not wait is not asked without a pause.
+            if _is_on_the_way(answer) and self._retries.clock() - asked_at < 1:
+                await self._retries.sleep(min(1, left))
+        return answer
 
     async def look_up(self, decision_id: str, *, wait: float | None = None) -> Answer:
         """The answer on an earlier call as it stands now; waits up to `wait` seconds for it to end."""
@@ -267,6 +351,27 @@ class _Patience:
         self._next_wait *= 2
         await self._retries.sleep(seconds)
         return True
+
+
+def _granted(answer: Answer) -> str | None:
+    """The approval that a person has given and that was not used yet."""
+    result = answer.result
+    if isinstance(result, ConfirmationRequired) and result.reason_code == ReasonCode.APPROVAL_GRANTED.value:
+        return result.approval_id
+    return None
+
+
+def _is_on_the_way(answer: Answer) -> bool:
+    waits = ConfirmationRequired | InProgress | OutcomeUnknown | PendingClient
+    return isinstance(answer.result, waits) and _granted(answer) is None
+
+
+def _as_json(turn: Any) -> Any:
+    """A turn as JSON values, whether it came as such or as an SDK's objects."""
+    if isinstance(turn, list | tuple):
+        return [_as_json(item) for item in cast("Sequence[Any]", turn)]
+    # The SDKs' objects hold whatever the model wrote, fitting or not; that is no reason to warn.
+    return turn.model_dump(warnings=False) if isinstance(turn, BaseModel) else turn
 
 
 class _ToolList(BaseModel):

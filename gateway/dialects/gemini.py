@@ -4,9 +4,11 @@ Sources: the types of google-genai 2.30 to 3.6 and https://ai.google.dev/gemini-
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
+
+from pydantic import BaseModel
 
 from gateway.dialects.portable_schema import GEMINI, portable_parameters
 from gateway.dialects.turn import TurnCall, TurnUnreadable, result_document, text_or_none
@@ -41,6 +43,24 @@ def _declaration(tool: ToolDeclaration) -> dict[str, Any]:
     if parameters["properties"]:
         declaration["parameters_json_schema"] = parameters
     return declaration
+
+
+def config(declared: Iterable[dict[str, Any]], *, tools: Iterable[Any] = (), **fields: Any) -> dict[str, Any]:
+    """The ``config`` of ``generate_content``: `declared` and other `tools`, with automatic function calling switched off.
+
+    With it Google's client would run functions itself, past any gateway. So TypeError for a function or an MCP session
+    among `tools`, and for the fields that would switch it on.
+    """
+    others = list(tools)
+    for tool in others:
+        if not isinstance(tool, Mapping | BaseModel):
+            raise TypeError(
+                f"{type(tool).__name__} in `tools`: Google's client would run it past the gateway. "
+                "Declare it in the bundle, as a tool with `execute: {python: …}` or `execute: {client: …}`."
+            )
+    if "automatic_function_calling" in fields:
+        raise TypeError("automatic_function_calling stays switched off: Google's client would run functions past the gateway")
+    return {"tools": [*declared, *others], "automatic_function_calling": {"disable": True}, **fields}
 
 
 def read_turn(turn: object) -> list[TurnCall]:

