@@ -20,9 +20,11 @@ from gateway.domain.ports import PolicyEngine
 from gateway.domain.principal import Caller, Role
 from gateway.enforcer import Enforcer, boot_time, build_path
 from gateway.executors import Executors
+from gateway.executors.client import ClientExecutor
 from gateway.executors.connections import Connection
 from gateway.executors.http import HttpExecutor
 from gateway.executors.python import PythonExecutor
+from gateway.ledger.approvals import PostgresApprovals
 from gateway.ledger.database import Database
 from gateway.ledger.embedded import EmbeddedPostgres
 from gateway.ledger.log import PostgresLog
@@ -154,7 +156,16 @@ async def open_gateway(settings: Settings, *, report: Report, dev: "DevMode | No
             return {"database": await database.is_ready(), "policy": await engine.is_ready(), "revision": revisions.is_current}
 
         recovery_ledger = PostgresRecovery(database, ledger, uuid7)
-        recovery = Recovery(recovery_ledger, executors, revisions.bundle_of, lambda: revisions.tenants, revisions.catch_up, report_fault)
+        approvals = PostgresApprovals(database, uuid7)
+        recovery = Recovery(
+            recovery_ledger,
+            executors,
+            revisions.bundle_of,
+            lambda: revisions.tenants,
+            revisions.catch_up,
+            report_fault,
+            approvals=approvals,
+        )
         for work in (recovery.run(), revisions.follow()):
             stack.push_async_callback(_cancel, asyncio.create_task(work))
         services = Services(
@@ -165,6 +176,7 @@ async def open_gateway(settings: Settings, *, report: Report, dev: "DevMode | No
             revisions=revisions,
             revision_store=store,
             opa_bundles=opa_bundles,
+            approvals=approvals,
             tasks=tasks,
             draining=draining,
             new_id=uuid7,
@@ -218,6 +230,7 @@ def _build_executors(settings: Settings, dev: DevMode | None) -> Executors:
         {
             "http": HttpExecutor(connections, max_in_flight=settings.max_in_flight, clock=boot_time),
             "python": PythonExecutor(settings.python_modules, max_in_flight=settings.max_in_flight),
+            "client": ClientExecutor(),
         }
     )
 

@@ -16,10 +16,10 @@ from uuid import UUID
 import orjson
 
 from gateway.domain.answers import Answer, refused, repeated, unsettled
-from gateway.domain.call import Admitted, Authorized, Executed, KnownCall, Normalized, Proposed, Replay, Settled
+from gateway.domain.call import Admitted, Authorized, Executed, Informed, KnownCall, Normalized, Proposed, Replay, Settled
 from gateway.domain.canonical import integral_floats_as_integers
 from gateway.domain.decision import Again, GatewayFault, Overloaded, Refusal
-from gateway.domain.drafts import decision_draft, redacted_arguments, replay_draft
+from gateway.domain.drafts import approval_document, decision_draft, replay_draft
 from gateway.domain.in_force import InForce
 from gateway.domain.outcome import CallState, Delivery, Phase
 from gateway.domain.ports import Executor, Ledger, PolicyEngine
@@ -95,7 +95,7 @@ def build_path(
             Validate(),
             Authorize(),
             ReadFacts(ledger),
-            Decide(engine),
+            Decide(engine, ledger),
             Admit(ledger, executor, boot_time),
         ),
         acting=(
@@ -276,7 +276,7 @@ class Enforcer:
             call, effect=refusal.effect, reason_code=refusal.reason_code, stage=stage, refusal=refusal, engine=self._engine.name
         )
         try:
-            approval = await self._ledger.refuse(call, refusal, draft, orjson.dumps(redacted_arguments(call)))
+            approval = await self._ledger.refuse(call, refusal, draft, _question(call, refusal))
         except Exception as error:  # noqa: BLE001 - without a record there is only one answer, and the neighbours get theirs
             self._report(error)
             return _without_ledger(call, stage)
@@ -295,7 +295,10 @@ class Enforcer:
         return answer
 
     async def _join(self, tenant: str, known: KnownCall) -> KnownCall:
-        """A known call once it has ended, or as it stands after a while. All who wait for it here share one look."""
+        """A known call once it has ended or was handed out, or as it stands after a while. All who wait for it here share one look."""
+        if known.state is CallState.PENDING_CLIENT:
+            state, result = await self._ledger.look_again(tenant, known.decision_id)
+            return replace(known, state=state, result=result)
         if known.state is not CallState.RUNNING:
             return known
         place = (tenant, known.decision_id)
@@ -364,6 +367,14 @@ def _came_to(found: Any) -> str:
 
 def _reached(value: Any) -> str:
     return value.outcome.state.value if isinstance(value, Normalized) else "passed"
+
+
+def _question(call: Proposed, refusal: Refusal) -> bytes | None:
+    """What a person is to be shown, where one must be asked and was not yet."""
+    if refusal.effect is not Effect.CONFIRM or refusal.approval is not None or not isinstance(call, Informed):
+        return None
+    policy = refusal.decision.policy if refusal.decision else None
+    return orjson.dumps(approval_document(call, refusal.reason_code, policy))
 
 
 def _without_ledger(call: Proposed, stage: str) -> Answer:

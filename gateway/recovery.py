@@ -18,7 +18,7 @@ from gateway.domain.decision import GatewayFault, Refusal
 from gateway.domain.identity import downstream_key
 from gateway.domain.in_force import InForce
 from gateway.domain.outcome import CallState, Delivery, Phase
-from gateway.domain.ports import Doubt, Executor, Invocation, RecoveryLedger
+from gateway.domain.ports import Approvals, Doubt, Executor, Invocation, RecoveryLedger
 from gateway.domain.reasons import ReasonCode
 
 EVERY_S = 1.0
@@ -42,8 +42,11 @@ class Recovery:
         tenants: Callable[[], Iterable[str]],
         catch_up: Callable[[str], Awaitable[InForce | None]],
         report: Callable[[Exception], None],
+        *,
+        approvals: Approvals,
     ) -> None:
         self._ledger = ledger
+        self._approvals = approvals
         self._executor = executor
         self._load_bundle = load_bundle
         self._tenants = tenants
@@ -61,8 +64,9 @@ class Recovery:
                     self._report(fault)
 
     async def look(self, tenant: str) -> None:
-        """Reap what is over, resolve what is due."""
+        """Reap what is over, approvals too; resolve what is due."""
         await self._ledger.reap(tenant)
+        await self._approvals.expire(tenant)
         doubts = await self._ledger.take_doubts(tenant, hold_s=LONGEST_PAUSE_S)
         await asyncio.gather(*(self._resolve(doubt) for doubt in doubts))
 

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from gateway.bundle import Evaluate
+from gateway.domain.approvals import ApprovalFact
 from gateway.domain.call import Dispatch, Facts, KnownCall, Proposed
 from gateway.domain.catalogue import Bundle, ToolDeclaration
 from gateway.domain.decision import Refusal
@@ -26,6 +27,9 @@ class StatedFacts:
     async def read_facts(self, *_: Any) -> Facts | KnownCall | Refusal:
         """The stated facts."""
         return self._facts
+
+    async def find_standing_approval(self, *_: Any) -> ApprovalFact | None:
+        """Nobody was asked before."""
 
     async def admit(self, *_: Any) -> Refusal | KnownCall | None:
         """Budgets are untouched: whatever fits an empty one is admitted."""

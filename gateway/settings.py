@@ -76,6 +76,8 @@ class KeySettings(_Section):
     def _named(self) -> Self:
         if Role.AGENT in self.roles and not self.agent:
             raise ValueError("a key with role agent names its agent")
+        if Role.APPROVER in self.roles and not self.person:
+            raise ValueError("a key with role approver names its person")
         if not (self.agent or self.person or self.name):
             raise ValueError("a key has an agent, a person or a name")
         return self

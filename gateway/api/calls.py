@@ -18,7 +18,6 @@ from gateway.domain.call import Proposed, ProposedCall
 from gateway.domain.catalogue import ToolDeclaration
 from gateway.domain.decision import GatewayFault
 from gateway.domain.in_force import InForce
-from gateway.domain.outcome import CallState
 from gateway.domain.principal import Caller, Role
 from gateway.domain.reasons import ReasonCode
 
@@ -68,7 +67,7 @@ async def _govern_round(request: web.Request, envelope: Setting, posted: Sequenc
 
 
 async def get_call(request: web.Request) -> web.Response:
-    """A call as it stands now; with ``wait`` (seconds, at most 60) after it ended, if that comes first."""
+    """A call as it stands now; with ``wait`` (seconds, at most 60) after it ended or a person answered, if that comes first."""
     services, caller = request.app[SERVICES], request[CALLER]
     decision_id = read_id(request.match_info["decision_id"])
     patience = _read_wait(request.query.get("wait", "0"))
@@ -77,9 +76,8 @@ async def get_call(request: web.Request) -> web.Response:
         now = await services.ledger.get_call(caller.tenant, caller.name, decision_id)
         if now is None:
             raise Problem(404, "NOT_FOUND", "There is no such call of this agent.")
-        is_over = now.state not in (CallState.RUNNING, CallState.IN_DOUBT, CallState.PENDING_CLIENT)
-        if is_over or asyncio.get_running_loop().time() >= deadline:
-            in_force, record = _in_force(request, caller), now.record
+        if now.is_over or asyncio.get_running_loop().time() >= deadline:
+            in_force, record = read_in_force(request, caller), now.record
             is_permitted = may_see(
                 in_force.bundle, caller.name, record["workflow"], record["subject"], record["tool"], controls=in_force.controls
             )
@@ -125,7 +123,7 @@ async def post_evaluation(request: web.Request) -> web.Response:
 async def get_tools(request: web.Request) -> web.Response:
     """Declarations of the tools that this agent may call in a workflow for a subject, in the asked format."""
     caller = request[CALLER]
-    in_force = _in_force(request, caller)
+    in_force = read_in_force(request, caller)
     bundle, controls = in_force.bundle, in_force.controls
     workflow = request.query.get("workflow")
     if not workflow:
@@ -157,7 +155,8 @@ def _read_wait(text: str) -> int:
     return int(text)
 
 
-def _in_force(request: web.Request, caller: Caller) -> InForce:
+def read_in_force(request: web.Request, caller: Caller) -> InForce:
+    """What is in force for the caller's tenant. Raises Problem."""
     in_force = request.app[SERVICES].revisions.current(caller.tenant)
     if in_force is None:
         raise Problem(503, "NO_REVISION", "No bundle is active for this tenant.", headers={"Retry-After": "5"})
@@ -175,7 +174,7 @@ def _propose(
 ) -> Proposed:
     services = request.app[SERVICES]
     caller = caller or request[CALLER]
-    in_force = _in_force(request, caller)
+    in_force = read_in_force(request, caller)
     return Proposed(
         caller=caller,
         bundle=in_force.bundle,

@@ -94,10 +94,15 @@ def _links() -> dict[str, Any]:
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
-    parameters: list[dict[str, Any]] = []
-    for name in re.findall(r"{(\w+)}", route.path):
-        schema = {"type": "string"} | ({"format": "uuid"} if name == "decision_id" else {})
-        parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
+    parameters: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string"} | ({"format": "uuid"} if name.endswith("_id") and name != "run_id" else {}),
+        }
+        for name in re.findall(r"{(\w+)}", route.path)
+    ]
     parameters += [
         {"name": found.name, "in": "query", "description": found.description, "required": found.is_required, "schema": found.schema}
         for found in route.parameters

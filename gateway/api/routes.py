@@ -7,13 +7,16 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel
 
-from gateway.api import calls, decisions, health, opa_bundle, operations
+from gateway.api import approvals, calls, decisions, executions, health, opa_bundle, operations
+from gateway.api.approvals import ApprovalItem, ApprovalPage, Approve, Deny
 from gateway.api.envelope import CallRequest, EvaluationRequest, RoundRequest
+from gateway.api.executions import Report
 from gateway.api.operations import BudgetPage, CallPage, Resolution, Resolve
 from gateway.api.turns import TurnRequest
 from gateway.dialects.registry import DIALECTS, FORMATS
+from gateway.domain.approvals import ApprovalState
 from gateway.domain.outcome import CallState
-from gateway.domain.principal import Role
+from gateway.domain.principal import Caller, Role
 from gateway.domain.result import Answer, RoundAnswer
 from gateway.domain.search import SEARCH_FIELDS, SEARCH_HELP
 from gateway.policy.opa_bundle import CONTENT_TYPE
@@ -133,8 +136,11 @@ class Route:
     parameters: tuple[Parameter, ...] = ()
     other_statuses: tuple[int, ...] = ()
     takes_idempotency_key: bool = False
+    when_refused: Callable[[web.Request, Caller], Awaitable[None]] | None = None
+    """Told of a known caller without the role, before it is refused."""
 
 
+APPROVER = frozenset({Role.APPROVER})
 AGENT = frozenset({Role.AGENT})
 AUDITOR = frozenset({Role.AUDITOR})
 OPERATOR = frozenset({Role.OPERATOR})
@@ -181,6 +187,34 @@ ROUTES: tuple[Route, ...] = (
             Parameter(name="on_behalf_of", description="The subject"),
             Parameter(name="format", description="Shape of the declarations", schema={"type": "string", "enum": list(FORMATS)}),
         ),
+    ),
+    Route(
+        method="POST", path="/v1/executions/{execution_id}/result", handler=executions.post_result, roles=AGENT, body=Report, answer=Answer,
+        summary="What came of a call that the client performed, once", other_statuses=(404, 409, 503),
+    ),
+    Route(
+        method="GET", path="/v1/approvals", handler=approvals.list_approvals, roles=APPROVER, answer=ApprovalPage,
+        summary="Approvals in a state that you may answer or could have, oldest first", other_statuses=(503,),
+        parameters=(
+            Parameter(
+                name="state", description="The state",
+                schema={"type": "string", "enum": [state.value for state in ApprovalState], "default": ApprovalState.PENDING.value},
+            ),
+            *_PAGING,
+        ),
+    ),
+    Route(
+        method="GET", path="/v1/approvals/{approval_id}", handler=approvals.get_approval, roles=APPROVER, answer=ApprovalItem,
+        summary="One approval: exactly what would run, why a person is asked, and by whom", other_statuses=(404, 503),
+    ),
+    Route(
+        method="POST", path="/v1/approvals/{approval_id}/approve", handler=approvals.approve_call, roles=APPROVER, body=Approve,
+        answer=ApprovalItem, summary="Agree to exactly this call", other_statuses=(404, 409, 503), when_refused=approvals.note_attempt,
+    ),
+    Route(
+        method="POST", path="/v1/approvals/{approval_id}/deny", handler=approvals.deny_call, roles=APPROVER, body=Deny,
+        answer=ApprovalItem, summary="Say no, with a comment and perhaps other arguments", other_statuses=(404, 409, 503),
+        when_refused=approvals.note_attempt,
     ),
     Route(
         method="GET", path="/v1/decisions", handler=decisions.list_decisions, roles=AUDITOR, answer=RecordPage, summary="Find records",

@@ -51,6 +51,8 @@ def _guard(route: Route) -> Handler:
         if caller is None:
             raise Problem(401, "NOT_AUTHENTICATED", "Send one known key as Authorization: Bearer …", headers={"WWW-Authenticate": "Bearer"})
         if not caller.roles & route.roles:
+            if route.when_refused is not None:
+                await route.when_refused(request, caller)
             raise Problem(403, "ROLE_REQUIRED", f"This route is for {' or '.join(sorted(route.roles))}.")
         _check_parameters(request, known)
         request[CALLER] = caller

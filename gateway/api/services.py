@@ -8,7 +8,7 @@ from uuid import UUID
 
 from aiohttp import web
 
-from gateway.domain.ports import DecisionLog, Ledger, Operations, RevisionStore
+from gateway.domain.ports import Approvals, DecisionLog, Ledger, Operations, RevisionStore
 from gateway.domain.principal import Caller
 from gateway.enforcer import Enforcer
 from gateway.policy.opa_bundle import BundleShelf
@@ -27,6 +27,7 @@ class Services:
     revisions: Revisions
     revision_store: RevisionStore
     opa_bundles: BundleShelf
+    approvals: Approvals
     tasks: TaskSet
     draining: asyncio.Event
     """Set once the gateway stops: it is no longer ready."""

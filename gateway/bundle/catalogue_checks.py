@@ -8,6 +8,7 @@ from gateway.bundle.budget_checks import check_budgets
 from gateway.bundle.catalogue_files import Catalogue, Placed
 from gateway.bundle.sources import Source, point
 from gateway.bundle.timezones import has_zone
+from gateway.domain.approvals import PEOPLE_NEEDED
 from gateway.domain.catalogue import SubjectGrant
 from gateway.domain.findings import Finding
 from gateway.domain.reasons import ReasonCode
@@ -79,17 +80,28 @@ def _check_confirmation(catalogue: Catalogue) -> Iterator[Finding]:
                 "`valid_for` must be more than 0",
                 "Say how long a yes is good for, such as 10m.",
             )
-        needed = {"self": 0, "other": 1, "two": 2}[confirmation.rule]
-        able = sum(confirmation.permission in person.value.permissions for person in catalogue.persons.values())
+        needed = PEOPLE_NEEDED[confirmation.rule]
+        able = sum(confirmation.permission in permissions for permissions in _answering(catalogue, confirmation.rule))
         if able < needed:
-            message = f"rule `{confirmation.rule}` needs {needed} with `{confirmation.permission}`, and {able} of the persons has it"
+            who = "subjects" if confirmation.rule == "self" else "persons"
+            message = f"rule `{confirmation.rule}` needs {needed} with `{confirmation.permission}`, and {able} of the {who} has it"
             yield workflow.source.finding(
                 "/confirmation/permission",
                 "approver-missing",
                 message,
-                "Grant it to somebody under `persons` in principals.yaml.",
+                f"Grant it to somebody under `{who}` in principals.yaml.",
                 severity="warning",
             )
+
+
+def _answering(catalogue: Catalogue, rule: str) -> list[list[str]]:
+    """The permissions of each one who may answer under a rule: persons, or subjects for themselves."""
+    if rule != "self":
+        return [person.value.permissions for person in catalogue.persons.values()]
+    return [
+        subject.value.permissions + (catalogue.persons[name].value.permissions if name in catalogue.persons else [])
+        for name, subject in catalogue.subjects.items()
+    ]
 
 
 def _check_agents(catalogue: Catalogue) -> Iterator[Finding]:

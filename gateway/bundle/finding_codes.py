@@ -54,6 +54,8 @@ FINDING_CODES: Mapping[str, Mapping[str, str]] = {
         "executor-missing": "The tool does not say how it runs.",
         "executor-invalid": "The tool names no way to run, or several.",
         "executor-not-built": "The way to run is not available yet.",
+        "client-repeats": "A tool that the client performs says that the gateway may repeat it.",
+        "client-answers": "A tool that the client performs says how a service's answers are read.",
         "request-body": "A GET request with a body.",
         "read-changes": "A tool of risk read sends a method that changes things.",
         "idempotency-missing": "A tool that writes does not say when two calls are the same action.",

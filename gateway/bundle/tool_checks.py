@@ -37,13 +37,8 @@ def _check_executor(tool: Placed[ToolDeclaration]) -> Iterator[Finding]:
     declared, source = tool.value, tool.source
     if declared.execute.kind == "mcp":
         yield source.finding("/execute/mcp", "executor-not-built", "MCP executors are not built yet", "Use http or python.")
-    if declared.execute.kind == "client":
-        yield source.finding(
-            "/execute/client",
-            "executor-not-built",
-            "client-performed tools are not available yet",
-            "Use http or python, or leave the tool out for now.",
-        )
+    if declared.execute.client is not None:
+        yield from _check_client(tool)
     request = declared.execute.http
     if request is None:
         return
@@ -57,6 +52,27 @@ def _check_executor(tool: Placed[ToolDeclaration]) -> Iterator[Finding]:
             "Raise `risk`, or use GET.",
             severity="warning",
         )
+
+
+def _check_client(tool: Placed[ToolDeclaration]) -> Iterator[Finding]:
+    """Where a tool runs is a fact of its declaration: what the client performs has nothing that the gateway would do or read."""
+    declared, source = tool.value, tool.source
+    if declared.risk is not Risk.READ and declared.replay not in (None, Replay.NEVER):
+        yield source.finding(
+            "/replay",
+            "client-repeats",
+            f"`replay: {declared.replay}` of a tool that the client performs: the gateway can neither repeat it nor ask",
+            "Write `replay: never`; a late result of the client still counts.",
+        )
+    rules = declared.result
+    for name, answers in (("no_match", rules.no_match), ("failed", rules.failed), ("no_effect", rules.no_effect)):
+        if answers is not None:
+            yield source.finding(
+                f"/result/{name}",
+                "client-answers",
+                f"`{name}` reads an answer of a service, and this tool's result is what the client says",
+                "Remove it; the client posts ok, no_match or failed.",
+            )
 
 
 def _check_repeating(tool: Placed[ToolDeclaration]) -> Iterator[Finding]:

@@ -4,13 +4,17 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from gateway.domain.approvals import ApprovalFact, ApprovalState
 from gateway.domain.call import CallNow, Decided, KnownCall, Proposed
 from gateway.domain.catalogue import Bundle
-from gateway.domain.decision import RETRY_AFTER_MS, ApprovalRequest, Refusal
+from gateway.domain.decision import RETRY_AFTER_MS, ApprovalRequest, Dissent, Refusal
 from gateway.domain.outcome import CallState, Outcome
 from gateway.domain.reasons import Effect, ReasonCode, Status
 
 Answer = dict[str, Any]
+
+_GRANTED = "A person agreed to this exact call. Repeat it now with `approval_id`."
+_HANDED_OUT = "Allowed. The client performs it and reports what came of it. Do not repeat this call."
 
 
 def rfc3339(at: datetime) -> str:
@@ -57,6 +61,8 @@ def refusal_details(refusal: Refusal, approval: ApprovalRequest | None) -> dict[
         details["errors"] = [{"path": error.path, "message": error.message} for error in refusal.errors]
     if approval is not None:
         details |= approval_details(approval)
+    if refusal.dissent is not None:
+        details |= dissent_details(refusal.dissent)
     if refusal.decision is not None and refusal.decision.until is not None:
         details["until"] = rfc3339(refusal.decision.until)
     return details
@@ -65,6 +71,43 @@ def refusal_details(refusal: Refusal, approval: ApprovalRequest | None) -> dict[
 def approval_details(approval: ApprovalRequest) -> dict[str, Any]:
     """What an answer says of an approval."""
     return {"approval_id": approval.approval_id, "expires_at": rfc3339(approval.expires_at), "summary": approval.summary}
+
+
+def dissent_details(dissent: Dissent) -> dict[str, Any]:
+    """What an answer says of a person's no."""
+    suggested = {} if dissent.suggested_args is None else {"suggested_args": dict(dissent.suggested_args)}
+    return {"approval_id": dissent.approval_id, "comment": dissent.comment} | suggested
+
+
+def approval_result(bundle: Bundle, code: str, approval: ApprovalFact) -> dict[str, Any]:
+    """What a call that was refused with `code`, because a person must agree, is told now."""
+    match approval.now:
+        case ApprovalState.PENDING:
+            return result_of(bundle, approval.waiting_code if approval.agreed else code, **approval_details(approval.request))
+        case ApprovalState.GRANTED:
+            status = Status.CONFIRMATION_REQUIRED
+            said = {"status": status.value, "reason_code": ReasonCode.APPROVAL_GRANTED.value, "message": _GRANTED}
+            return said | {"retry_same_input": status.retry_same_input} | approval_details(approval.request)
+        case ApprovalState.DENIED:
+            return result_of(bundle, ReasonCode.APPROVAL_DENIED, **dissent_details(approval.dissent))
+        case ApprovalState.CONSUMED:
+            return result_of(bundle, ReasonCode.APPROVAL_CONSUMED)
+        case ApprovalState.EXPIRED:
+            return result_of(bundle, ReasonCode.APPROVAL_EXPIRED)
+
+
+def handed_out(told: Mapping[str, Any], *, execution_id: str, expires_at: datetime, kind: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of an allowed call that the agent's client performs; its code is that of the decision."""
+    return {
+        "status": Status.PENDING_CLIENT.value,
+        "reason_code": told["decision"]["reason_code"],
+        "message": _HANDED_OUT,
+        "retry_same_input": Status.PENDING_CLIENT.retry_same_input,
+        "execution_id": execution_id,
+        "expires_at": rfc3339(expires_at),
+        "kind": kind,
+        "args": dict(args),
+    }
 
 
 def refused(call: Proposed, refusal: Refusal, stage: str, approval: ApprovalRequest | None, *, is_recorded: bool = True) -> Answer:
@@ -149,7 +192,12 @@ def as_it_stands(bundle: Bundle, now: CallNow, *, is_permitted: bool) -> Answer:
         if not bundle.knows(code) or bundle.status(code) != record["status"]:
             code = ReasonCode.POLICY_DENIED  # a code of a bundle that is no longer in force
         details: dict[str, Any] = dict(record["outcome"]["told"]) if record["outcome"] else {}
-        result = result_of(bundle, code, **details | (approval_details(now.approval) if now.approval else {}))
+        if now.approval is not None and bundle.status(code) is Status.CONFIRMATION_REQUIRED:
+            result = approval_result(bundle, code, now.approval)
+        elif now.approval is not None and code == ReasonCode.APPROVAL_DENIED:
+            result = result_of(bundle, code, **details | dissent_details(now.approval.dissent))
+        else:
+            result = result_of(bundle, code, **details)
     return answer | {"result": _for_eyes(result, is_permitted=is_permitted), "replayed": False}
 
 

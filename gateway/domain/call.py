@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple, Self
 from uuid import UUID
 
+from gateway.domain.approvals import ApprovalFact, ApprovalState
 from gateway.domain.authority import Scope
 from gateway.domain.catalogue import Bundle, FieldError, Tool
-from gateway.domain.decision import ApprovalRequest, Decision
+from gateway.domain.decision import Decision
 from gateway.domain.in_force import Controls, InForce
 from gateway.domain.outcome import CallState, Delivery, Outcome
 from gateway.domain.principal import Caller, Principal
@@ -123,19 +124,6 @@ class PastCall(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApprovalFact:
-    """The approval that the call named, as the ledger has it."""
-
-    approval_id: str
-    state: str
-    effect_hash: bytes
-    rule: str
-    expires_at: datetime
-    is_expired: bool
-    summary: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Facts:
     """What one ledger snapshot says about a call's run, its recent twins and its approval."""
 
@@ -175,6 +163,8 @@ class Decided(Informed):
     policy_input: bytes
     """The exact document that policy saw (JSON)."""
     engine: str
+    grant: UUID | None = None
+    """The approval that the call named and that holds; admission consumes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,10 +236,17 @@ class CallNow:
     told: Mapping[str, Any] | None
     """Call and decision of its answer (wire form); None for refused calls."""
     result: Mapping[str, Any] | None
-    """The result of its answer (wire form); None while it runs and for refused calls."""
+    """The result of its answer (wire form), or what its client is to perform; None while it runs and for refused calls."""
     record: Mapping[str, Any]
     """The decision's record."""
-    approval: ApprovalRequest | None
+    approval: ApprovalFact | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes of it by itself: it has ended, was refused, or a person has answered."""
+        if self.told is None:
+            return self.approval is None or self.approval.now is not ApprovalState.PENDING
+        return self.state not in (CallState.RUNNING, CallState.IN_DOUBT, CallState.PENDING_CLIENT)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,9 @@
 """A decision on a call, and the refusal that a stage answers instead of passing the call on."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -64,6 +65,16 @@ class ApprovalRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Dissent:
+    """A person's no to one exact call, as the agent is told."""
+
+    approval_id: str
+    comment: str | None
+    suggested_args: Mapping[str, Any] | None
+    """Arguments that the person would rather see; they fitted the tool's schema."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Refusal:
     """A call that a stage did not pass on. A value, not an exception: denials are data."""
 
@@ -75,6 +86,7 @@ class Refusal:
     policy_input: bytes | None = None
     """The exact document that policy saw (JSON), where policy was reached."""
     approval: ApprovalRequest | None = None
+    dissent: Dissent | None = None
     retry_after_ms: int = RETRY_AFTER_MS
     detail: str | None = None
     """For the record only (bounded); never told to the model."""

@@ -1,22 +1,24 @@
 """Writing down what happened to a call: the drafts of its records, with everything sensitive redacted first."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import orjson
 
 from gateway.domain.answers import refusal_details, result_of
-from gateway.domain.call import Decided, KnownCall, Normalized, Proposed, Resolved, Validated
+from gateway.domain.call import Decided, Informed, KnownCall, Normalized, Proposed, Resolved, Validated
 from gateway.domain.canonical import canonical_json
+from gateway.domain.catalogue import Tool
 from gateway.domain.decision import Decision, RecordLevel, RedactResult, Refusal
 from gateway.domain.identity import transport_key
 from gateway.domain.in_force import RestrictionKind
 from gateway.domain.json_values import is_object
-from gateway.domain.outcome import CallState, Phase
+from gateway.domain.outcome import CallState, Outcome, Phase
 from gateway.domain.reasons import Effect, ReasonCode, Status
 from gateway.domain.record import Payload, RecordDraft, keyed_digest
-from gateway.domain.redaction import redact
+from gateway.domain.redaction import differences, redact
 
 MAX_TEXT = 128
 MAX_KEYS = 64
@@ -32,10 +34,11 @@ def decision_draft(call: Proposed, *, effect: Effect, reason_code: str, stage: s
     status = call.bundle.status(reason_code)
     outcome: dict[str, Any] | None = None
     if refusal is not None:
-        told = refusal_details(refusal, None)
+        told = refusal_details(replace(refusal, dissent=None), None)  # a person's words stand in the approval's record
         if status is Status.INVALID_ARGUMENTS:
             told.setdefault("errors", [])
         outcome = {"told": told, "detail": refusal.detail}
+    approval_id = _approval_of(call, refusal)
     facts = _identity(call) | {
         "effect": effect.value,
         "reason_code": str(reason_code),
@@ -44,7 +47,8 @@ def decision_draft(call: Proposed, *, effect: Effect, reason_code: str, stage: s
         "stages": call.trail.document(),
         "status": status.value if status else None,
         "outcome": outcome,
-        "approval_id": refusal.approval.approval_id if refusal and refusal.approval else None,
+        "approval_id": approval_id,
+        "links": [_link("approval", UUID(approval_id))] if approval_id else [],
         "engine": engine if decision is not None or stage == "decide" else None,
     }
     if decision is not None:
@@ -122,6 +126,23 @@ def later_draft(
     return RecordDraft(decision_id=record_id, kind=kind, tenant=record["tenant"], facts=facts)
 
 
+def report_draft(record: Mapping[str, Any], *, record_id: UUID, outcome: Outcome, status: str, tool: Tool) -> RecordDraft:
+    """The record of what a client says of the call that it was handed; `record` is that of the call's decision."""
+    said = {
+        "state": outcome.state.value,
+        "phase": outcome.delivery.phase.value,
+        "attempts": 1,
+        "method": "client",
+        "data_omitted": outcome.data_omitted,
+    }
+    draft = later_draft(record, record_id=record_id, kind="outcome", reason_code=outcome.reason_code.value, status=status, outcome=said)
+    levels = [duty["level"] for duty in record["obligations"] if duty["type"] == "record_level"]
+    level = levels[-1] if levels else tool.declaration.record.level
+    if level != "full" or outcome.data is None:
+        return draft
+    return replace(draft, payloads=(Payload(kind="result", body=redact({"result": outcome.data}, tool.declaration.record.redact)),))
+
+
 def replay_draft(call: Proposed, known: KnownCall, record_id: UUID, status: str, reason_code: str) -> RecordDraft:
     """The record of a call that was answered from the ledger, naming the decision that it repeats."""
     facts = _identity(call) | {
@@ -159,6 +180,47 @@ def redacted_arguments(call: Proposed) -> dict[str, Any]:
     return redact({"args": call.args}, call.tool.declaration.record.redact)["args"]
 
 
+def approval_document(call: Informed, reason_code: str, policy: str | None) -> dict[str, Any]:
+    """What a person is shown of a call that they are to agree to: exactly what would run, redacted values as keyed digests.
+
+    ``{title, risk, arguments, redacted, context, cost, reason_code, policy}``; `redacted` are JSON pointers into the
+    arguments, `cost` is in micro-units.
+    """
+    declared = call.tool.declaration
+
+    def digest(value: Any) -> str:
+        return keyed_digest(call.digest_key, canonical_json(value))
+
+    shown = redact({"args": call.args}, declared.record.redact, digest)["args"]
+    return {
+        "title": declared.title,
+        "risk": declared.risk.value,
+        "arguments": shown,
+        "redacted": differences(call.args, shown),
+        "context": dict(call.context),
+        "cost": dict(call.costs),
+        "reason_code": reason_code,
+        "policy": policy,
+    }
+
+
+def approval_draft(record: Mapping[str, Any], *, record_id: UUID, reason_code: ReasonCode, outcome: Mapping[str, Any]) -> RecordDraft:
+    """The record of what a person, or time, made of an approval; `record` is that of the decision that first asked."""
+    facts = {name: record[name] for name in _KEPT} | {
+        "reason_code": reason_code.value,
+        "stage": "approval",
+        "approval_id": record["decision_id"],
+        "links": [_link("decision", UUID(record["decision_id"]))],
+        "outcome": dict(outcome),
+    }
+    return RecordDraft(decision_id=record_id, kind="approval", tenant=record["tenant"], facts=facts)
+
+
+def expiry_draft(record: Mapping[str, Any], *, record_id: UUID, was: str) -> RecordDraft:
+    """The record of an approval that nobody answered (it `was` pending) or used (it `was` granted) in time."""
+    return approval_draft(record, record_id=record_id, reason_code=ReasonCode.APPROVAL_EXPIRED, outcome={"state": "expired", "was": was})
+
+
 def level_of(call: Resolved, decision: Decision | None) -> str:
     """The recording level: the tool's, unless policy obliged to another."""
     levels = [duty.level for duty in decision.obligations if isinstance(duty, RecordLevel)] if decision else []
@@ -168,6 +230,14 @@ def level_of(call: Resolved, decision: Decision | None) -> str:
 def result_redactions(decision: Decision) -> list[str]:
     """JSON pointers of the result that policy obliged to blank."""
     return [path for duty in decision.obligations if isinstance(duty, RedactResult) for path in duty.paths]
+
+
+def _approval_of(call: Proposed, refusal: Refusal | None) -> str | None:
+    """The approval that a decision used, met or was refused for."""
+    if isinstance(call, Decided) and call.grant is not None:
+        return str(call.grant)
+    met = refusal and (refusal.approval or refusal.dissent)
+    return met.approval_id if met else None
 
 
 def _identity(call: Proposed) -> dict[str, Any]:

@@ -17,6 +17,8 @@ class Phase(StrEnum):
     """The tool answered, whatever it said."""
     LOST = "lost"
     """Something may have reached the tool and no usable answer came back."""
+    HANDED_OUT = "handed_out"
+    """The agent's client is to perform it, and says later what came of it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 from uuid import UUID
 
-from gateway.domain.call import Authorized, CallNow, Decided, Dispatch, Facts, KnownCall, Normalized, Proposed
+from gateway.domain.approvals import Approval, ApprovalFact, ApprovalState, Verdict
+from gateway.domain.call import Authorized, CallNow, Decided, Dispatch, Facts, Informed, KnownCall, Normalized, Proposed
 from gateway.domain.catalogue import PolicySet, Replay, ToolDeclaration
 from gateway.domain.decision import Again, ApprovalRequest, Refusal
 from gateway.domain.in_force import Controls, RestrictionKind
-from gateway.domain.outcome import CallState
+from gateway.domain.outcome import CallState, Outcome
 from gateway.domain.record import RecordDraft
 from gateway.domain.search import Search
 
@@ -211,7 +212,7 @@ class Ledger(Protocol):
         ...
 
     async def admit(self, call: Decided, record: RecordDraft) -> Refusal | KnownCall | Again | None:
-        """One transaction: control row, claims, run, budgets, call, record with its position. None: committed.
+        """One transaction: control row, claims, run, budgets, grant, call, record with its position. None: committed.
 
         A Refusal (budget, stale revision), a KnownCall (somebody else was first) or Again (the facts changed) leaves
         nothing behind. In a dry run the budgets are only read and nothing is written.
@@ -225,10 +226,21 @@ class Ledger(Protocol):
         """
         ...
 
-    async def refuse(self, call: Proposed, refusal: Refusal, record: RecordDraft, arguments: bytes) -> ApprovalRequest | None:
-        """Commit the record of a refused call; opens or finds the approval where a person must agree.
+    async def find_standing_approval(self, call: Informed) -> ApprovalFact | None:
+        """The approval that stands for a call that names none: a no in its run, else one that is pending or granted."""
+        ...
 
-        `arguments` is the redacted argument document that an approver will see (JSON).
+    async def refuse(self, call: Proposed, refusal: Refusal, record: RecordDraft, document: bytes | None) -> ApprovalRequest | None:
+        """Commit the record of a refused call. With a `document`, opens or finds the approval that the call needs.
+
+        `document` is what a person will be shown of the call (JSON), from `gateway.domain.drafts.approval_document`.
+        """
+        ...
+
+    async def report(self, decision_id: UUID, outcome: Outcome, record: RecordDraft, result: Mapping[str, Any], *, is_read: bool) -> bool:
+        """One transaction: what a client says of the call that it was handed, with its budgets and its record.
+
+        Counts once, for a read only in time. False where it does not count.
         """
         ...
 
@@ -286,6 +298,50 @@ class RecoveryLedger(Protocol):
 
     async def postpone(self, doubt: Doubt, seconds: float | None) -> None:
         """Give a doubt back: to be looked at again after some seconds, or by a person (None)."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suggestion:
+    """Arguments that a person would rather see, and their keyed digest for the record."""
+
+    args: Mapping[str, Any]
+    digest: str
+
+
+class Approvals(Protocol):
+    """What persons see and answer. Every method may raise LedgerUnavailable."""
+
+    async def find(self, tenant: str, approval_id: UUID) -> Approval | None:
+        """An approval with all answers to it; None where this tenant has none of that id."""
+        ...
+
+    async def page(
+        self, tenant: str, state: ApprovalState, *, permissions: Sequence[str], person: str, after: UUID | None, limit: int
+    ) -> Sequence[Approval]:
+        """Approvals in a state that need one of `permissions`, or the `person` itself as their subject; oldest first."""
+        ...
+
+    async def answer(
+        self,
+        tenant: str,
+        approval_id: UUID,
+        verdict: Verdict,
+        *,
+        person: str,
+        comment: str | None,
+        suggestion: Suggestion | None,
+        record_id: UUID,
+    ) -> bool:
+        """Commit one person's answer with its record; False where it no longer counts or this person has answered already."""
+        ...
+
+    async def note_refused(self, tenant: str, approval_id: UUID, verdict: Verdict, *, by: str, objection: str, record_id: UUID) -> None:
+        """Commit the record of an answer by somebody who may not give it; nothing where there is no such approval."""
+        ...
+
+    async def expire(self, tenant: str) -> int:
+        """End the approvals whose time is over, each with its record; answers how many."""
         ...
 
 

@@ -49,9 +49,12 @@ class InvalidArguments(_Result):
 
 
 class Blocked(_Result):
-    """Not allowed."""
+    """Not allowed. Where a person said no: which approval it was, what they wrote, and arguments that they would rather see."""
 
     status: Literal["blocked"] = "blocked"
+    approval_id: str | None = None
+    comment: str | None = None
+    suggested_args: dict[str, Any] | None = None
 
 
 class Suppressed(_Result):

@@ -10,11 +10,7 @@ from gateway.domain.reasons import ReasonCode
 
 
 class Executors:
-    """An `Executor` that hands each tool to the one for its kind (``http``, ``python``).
-
-    Tools of kind ``client`` are performed by the agent's client: nothing here can keep them from running, and none is
-    ever prepared.
-    """
+    """An `Executor` that hands each tool to the one for the kind that it declares (``http``, ``python``, ``client``)."""
 
     def __init__(self, by_kind: Mapping[str, Executor]) -> None:
         self._by_kind = dict(by_kind)
@@ -23,9 +19,7 @@ class Executors:
         """Why this tool cannot run here, or None."""
         kind = tool.execute.kind
         executor = self._by_kind.get(kind)
-        if executor is not None:
-            return executor.check(tool, tenant)
-        return None if kind == "client" else f"this gateway cannot run tools of kind {kind}"
+        return f"this gateway cannot run tools of kind {kind}" if executor is None else executor.check(tool, tenant)
 
     async def prepare(self, invocation: Invocation) -> Dispatch | Refusal:
         """What the kind's executor prepares; a kind without one is refused."""

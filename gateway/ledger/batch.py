@@ -4,7 +4,7 @@ Locks are taken in one order by every writer: ending calls, control row, claims,
 log head, each sorted by key. Between the locks and the writes everything is reckoned in memory, in order of arrival.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -14,14 +14,14 @@ import orjson
 from gateway.domain.budgets import Charge
 from gateway.domain.call import LEASE_GRACE_S, Decided, Informed, Proposed, Recalled
 from gateway.domain.catalogue import BusinessKey, Replay, Risk
-from gateway.domain.decision import Again, ApprovalRequest, Refusal
-from gateway.domain.reasons import Effect
+from gateway.domain.decision import Again, Refusal
+from gateway.domain.outcome import CallState
 from gateway.domain.record import RecordDraft
-from gateway.ledger.approvals import open_approval
 from gateway.ledger.claims import Binding, Claims, bindings_of
 from gateway.ledger.coalescer import Write
 from gateway.ledger.database import Connection, Statements
 from gateway.ledger.endings import Ending, Endings
+from gateway.ledger.grants import Grants, Question
 from gateway.ledger.holdings import Holdings
 from gateway.ledger.log import Entry, append_records
 
@@ -51,7 +51,8 @@ class Denial(Write):
     call: Proposed
     refusal: Refusal
     record: RecordDraft
-    arguments: bytes
+    question: Question | None
+    """Set where a person is to be asked."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -72,6 +73,7 @@ class Batch:
     sql: Statements
     transport_ttl_s: float
     writes: Sequence[Write]
+    new_id: Callable[[], UUID]
     postponed: list[Write] = field(default_factory=list)
     """Writes that must not share a transaction with an earlier one here; the caller commits them next."""
 
@@ -86,6 +88,7 @@ class Batch:
         claims = Claims(self.tenant, self.sql, self.transport_ttl_s)
         holdings = Holdings(self.tenant, self.sql)
         endings = Endings(self.tenant, self.sql)
+        grants = Grants(self.tenant, self.sql, self.new_id)
 
         await endings.lock(connection, [write.ending for write in ends])
         counting = [write for write in ends if endings.judge(write.ending)]
@@ -98,13 +101,18 @@ class Batch:
         await holdings.lock_runs(connection, [write.call for write in admissions], failed)
         await self._lock_budgets(connection, holdings, admissions, [endings.places(write.ending) for write in counting])
 
+        questions = [write.question for write in denials if write.question is not None]
+        undone = [write.ending.decision_id for write in counting if write.ending.state is CallState.OPEN]
+        await grants.lock(connection, [write.call for write in admissions], undone, questions)
+
         log: list[Entry] = []
         for write in ends:
             write.found = write in counting
         for write in counting:
             endings.book(write.ending, holdings)
-        log += [Entry(record, ending.decision_id, {"budgets": entries}) for ending, record, entries in endings.counted]
-        admitted = [write for write in admissions if self._admit(write, claims, holdings, log)]
+        for ending, record, entries in endings.counted:
+            log.append(Entry(record, ending.decision_id, {"budgets": entries} | grants.given_back(ending.decision_id)))
+        admitted = [write for write in admissions if self._admit(write, claims, grants, holdings, log)]
         for binding in rebound:
             claims.judge([binding])
 
@@ -113,8 +121,10 @@ class Batch:
         await holdings.write(connection)
         await self._insert_calls(connection, admitted, holdings)
         await holdings.write_holds(connection)
+        await grants.write(connection, undone, questions)
+        log += grants.log
         for write in denials:
-            write.found = approval = await self._approval(connection, write)
+            write.found = approval = grants.request_of(write.question) if write.question else write.refusal.approval
             log.append(Entry(write.record, None, {"approval_id": approval.approval_id} if approval else {}))
         log += [Entry(write.record, write.about, {}) for write in notes]
         await append_records(connection, self.sql, self.tenant, log)
@@ -158,14 +168,15 @@ class Batch:
         rates = {(charge.name, charge.scope) for charge in charges if charge.kind == "rate"}
         await holdings.lock_budgets(connection, places.union(*ended), rates)
 
-    def _admit(self, write: Admission, claims: Claims, holdings: Holdings, log: list[Entry]) -> bool:
-        # Budgets are asked only for a call that nobody else is already making.
-        write.found = claims.judge(bindings_of(write.call))
+    def _admit(self, write: Admission, claims: Claims, grants: Grants, holdings: Holdings, log: list[Entry]) -> bool:
+        # Grants and budgets are asked only for a call that nobody else is already making.
+        write.found = claims.judge(bindings_of(write.call)) or grants.judge(write.call)
         if write.found is None:
             held = holdings.admit(write.call, write.charges)
             if isinstance(held, Refusal | Again):
                 write.found = held
             else:
+                grants.use(write.call)
                 log.append(Entry(write.record, None, {"budgets": held}))
         return write.found is None
 
@@ -183,21 +194,21 @@ class Batch:
                 write.call.fingerprint,
                 orjson.dumps(write.told),
                 write.call.tool.declaration.risk.value,
-                write.call.tool.replay.value,
-                write.call.tool.declaration.timeout + LEASE_GRACE_S,
+                (Replay.NEVER if _is_for_client(write.call) else write.call.tool.replay).value,
+                write.call.tool.declaration.timeout + (0.0 if _is_for_client(write.call) else LEASE_GRACE_S),
                 _invocation_of(write.call),
                 write.call.business_key,
                 declared.window if isinstance(declared := write.call.tool.declaration.idempotency, BusinessKey) else None,
                 holdings.ordinals.get(write.call.decision_id),
+                (CallState.PENDING_CLIENT if _is_for_client(write.call) else CallState.RUNNING).value,
             )
             for write in admitted
         ]
         await connection.execute(self.sql["insert_calls"], self.tenant, *(list(column) for column in zip(*rows, strict=True)))
 
-    async def _approval(self, connection: Connection, write: Denial) -> ApprovalRequest | None:
-        if write.refusal.approval is not None or write.refusal.effect is not Effect.CONFIRM or not isinstance(write.call, Informed):
-            return write.refusal.approval
-        return await open_approval(connection, self.sql, write.call, write.arguments)
+
+def _is_for_client(call: Decided) -> bool:
+    return call.tool.declaration.execute.client is not None
 
 
 def _refused_keys(denials: Sequence[Denial]) -> list[Binding]:
@@ -211,7 +222,10 @@ def _refused_keys(denials: Sequence[Denial]) -> list[Binding]:
 
 
 def _invocation_of(call: Decided) -> bytes | None:
-    """What a resolver will need to repeat or probe the call; nothing where only a person could."""
+    """What a resolver will need to repeat or probe the call, or a client to perform it; nothing where only a person could."""
+    needed: dict[str, Any] = {"revision": call.bundle.revision, "args": call.args, "context": dict(call.context)}
+    if (client := call.tool.declaration.execute.client) is not None:
+        return orjson.dumps(needed | {"kind": client.kind})
     if call.tool.declaration.risk is Risk.READ or call.tool.replay is Replay.NEVER:
         return None
-    return orjson.dumps({"revision": call.bundle.revision, "args": call.args, "context": dict(call.context)})
+    return orjson.dumps(needed)

@@ -26,6 +26,8 @@ class Ending:
     from_states: frozenset[CallState]
     is_sender: bool = False
     """Written by who sent the call: it no longer counts once a resolver has begun."""
+    is_in_time_only: bool = False
+    """It does not count once the call's lease is over."""
     state: CallState
     status: str
     reason_code: str
@@ -64,6 +66,8 @@ class Endings:
         if row is None or CallState(row["state"]) not in ending.from_states:
             return False
         if ending.is_sender and row["is_resolving"]:
+            return False
+        if ending.is_in_time_only and row["is_late"]:
             return False
         if row["state"] == ending.state.value:
             return False  # a doubt stays a doubt

@@ -6,7 +6,8 @@ from uuid import UUID
 
 import orjson
 
-from gateway.domain.call import ApprovalFact, Authorized, CallCount, Facts, KnownCall, PastCall
+from gateway.domain.approvals import ApprovalFact
+from gateway.domain.call import Authorized, CallCount, Facts, KnownCall, PastCall
 from gateway.domain.decision import Refusal
 from gateway.domain.outcome import CallState
 from gateway.domain.reasons import ReasonCode, Status
@@ -70,7 +71,7 @@ def facts_from_row(row: Row, call: Authorized) -> Facts | KnownCall | Refusal:
         history=_history(row) if row["tools"] else (),
         same_call=_count(row["input_count"], row["input_last_at"], row["input_last_state"], row["input_last_status"]),
         same_tool=_count(row["tool_count"], row["tool_last_at"], row["tool_last_state"], row["tool_last_status"]),
-        approval=_approval(row) if row["approval_id"] is not None else None,
+        approval=approval_fact(_approval_of(row)) if row["approval_id"] is not None else None,
     )
 
 
@@ -105,15 +106,23 @@ def _count(count: int | None, last_at: datetime | None, state: str | None, statu
     return CallCount(count=max(count, 1), last_at=last_at, last_status=_status(state, status))
 
 
-def _approval(row: Row) -> ApprovalFact:
+def _approval_of(row: Row) -> Row:
+    return {**row, "state": row["approval_state"], "is_expired": row["approval_is_expired"]}
+
+
+def approval_fact(row: Row) -> ApprovalFact:
+    """An approval as its agent's calls meet it."""
     return ApprovalFact(
         approval_id=str(row["approval_id"]),
-        state=row["approval_state"],
+        state=row["state"],
         effect_hash=row["effect_hash"],
         rule=row["rule"],
         summary=row["summary"],
         expires_at=row["expires_at"],
-        is_expired=row["approval_is_expired"],
+        is_expired=row["is_expired"],
+        agreed=row["agreed"],
+        comment=row["comment"],
+        suggested_args=orjson.loads(row["suggested_args"]) if row["suggested_args"] else None,
     )
 
 

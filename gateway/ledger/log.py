@@ -57,6 +57,12 @@ async def append_records(connection: Connection, sql: Statements, tenant: str, e
         )
 
 
+async def read_records(connection: Connection, sql: Statements, tenant: str, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
+    """Records by their ids; what does not exist is missing."""
+    rows = await connection.fetch(sql["get_records"], tenant, list(ids)) if ids else []
+    return {row["decision_id"]: orjson.loads(row["body"]) for row in rows}
+
+
 class PostgresLog:
     """Implements the port `DecisionLog`."""
 
@@ -102,10 +108,12 @@ class PostgresLog:
             body = await connection.fetchval(sql["get_record"], tenant, decision_id)
             if body is None:
                 return None
-            linked = await connection.fetch(sql["linked_records"], tenant, decision_id)
+            record = orjson.loads(body)
+            abouts = [decision_id] + ([UUID(record["approval_id"])] if record["approval_id"] else [])
+            linked = await connection.fetch(sql["linked_records"], tenant, abouts)
             payloads = await connection.fetch(sql["get_payloads"], tenant, decision_id)
         return {
-            "record": orjson.loads(body),
+            "record": record,
             "linked": [orjson.loads(row["body"]) for row in linked],
             "payloads": {row["kind"]: orjson.loads(row["body"]) for row in payloads},
         }

@@ -3,27 +3,29 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import orjson
+from uuid_utils.compat import uuid7
 
-from gateway.domain.answers import told_of
+from gateway.domain.answers import handed_out, told_of
+from gateway.domain.approvals import ApprovalFact
 from gateway.domain.budgets import Charge, actual_costs, charges_of
-from gateway.domain.call import Authorized, CallNow, Decided, Facts, KnownCall, Normalized, Proposed, Recalled
+from gateway.domain.call import Authorized, CallNow, Decided, Facts, Informed, KnownCall, Normalized, Proposed, Recalled
 from gateway.domain.decision import Again, ApprovalRequest, LedgerUnavailable, Refusal
 from gateway.domain.drafts import not_sent_draft
-from gateway.domain.outcome import CallState, Phase
+from gateway.domain.outcome import CallState, Outcome, Phase
 from gateway.domain.ports import Spend
 from gateway.domain.reasons import ReasonCode
 from gateway.domain.record import RecordDraft
-from gateway.ledger.approvals import approval_from_row
 from gateway.ledger.batch import Admission, Batch, Denial, End, Note
 from gateway.ledger.claims import Binding, Key
 from gateway.ledger.coalescer import Coalescer, Write
 from gateway.ledger.database import CommitUnknown, Database, Row
 from gateway.ledger.endings import Ending
-from gateway.ledger.facts import FactsQuestion, facts_from_row, known_from_row, question_about
+from gateway.ledger.facts import FactsQuestion, approval_fact, facts_from_row, known_from_row, question_about
 from gateway.ledger.gather import Gatherer
+from gateway.ledger.grants import Question
 from gateway.ledger.holdings import exhausted
 
 TRANSPORT_KEY_TTL_S = 24 * 3600.0
@@ -53,11 +55,33 @@ class PostgresLedger:
             row = await connection.fetchrow(self._sql["get_call"], tenant, decision_id)
         if row is None:
             raise LookupError(f"{decision_id} is no admitted call")
-        return CallState(row["state"]), orjson.loads(row["result"]) if row["result"] else None
+        return CallState(row["state"]), _result_of(decision_id, row)
 
     async def read_facts(self, call: Authorized, business_key: bytes | None) -> Facts | KnownCall | Refusal:
         """One snapshot: both keys, run, recent calls, approval; or the live call that holds a key; or a refusal."""
         return facts_from_row(await self._facts.ask(call.caller.tenant, question_about(call, business_key)), call)
+
+    async def find_standing_approval(self, call: Informed) -> ApprovalFact | None:
+        """The approval that stands for a call that names none: a no in its run, else one that is pending or granted."""
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(self._sql["standing_approval"], call.caller.tenant, call.effect_hash, call.run_id)
+        return approval_fact(row) if row else None
+
+    async def report(self, decision_id: UUID, outcome: Outcome, record: RecordDraft, result: Mapping[str, Any], *, is_read: bool) -> bool:
+        """Commit what a client says of the call that it was handed: once, a read only in time; False where it does not count."""
+        ending = Ending(
+            decision_id=decision_id,
+            fence=1,
+            from_states=frozenset({CallState.PENDING_CLIENT, CallState.IN_DOUBT}),
+            is_in_time_only=is_read,
+            state=outcome.state,
+            status=result["status"],
+            reason_code=outcome.reason_code.value,
+            result=result,
+            spend="all" if outcome.state is CallState.SUCCEEDED else "calls",
+            record=record,
+        )
+        return await self.end(record.tenant, ending)
 
     async def admit(self, call: Decided, record: RecordDraft) -> Refusal | KnownCall | Again | None:
         """Commit decision, claims, run, budgets, call and record together. None: committed, or a dry run that would be."""
@@ -92,12 +116,13 @@ class PostgresLedger:
         """Commit an ending; False where it no longer counts (the call is elsewhere, or another fence holds it)."""
         return await self._coalescer.submit(tenant, End(ending=ending))
 
-    async def refuse(self, call: Proposed, refusal: Refusal, record: RecordDraft, arguments: bytes) -> ApprovalRequest | None:
-        """Commit the record of a refused call; opens or finds the approval where a person must agree.
+    async def refuse(self, call: Proposed, refusal: Refusal, record: RecordDraft, document: bytes | None) -> ApprovalRequest | None:
+        """Commit the record of a refused call; with a `document` opens or finds the approval that it needs.
 
         A call that got as far as policy keeps its transport key bound to its input.
         """
-        write = Denial(call=call, refusal=refusal, record=record, arguments=arguments)
+        question = Question(call=call, document=document) if isinstance(call, Informed) and document is not None else None
+        write = Denial(call=call, refusal=refusal, record=record, question=question)
         return await self._coalescer.submit(record.tenant, write)
 
     async def note_replay(self, call: Proposed, known: KnownCall, record: RecordDraft) -> None:
@@ -121,13 +146,13 @@ class PostgresLedger:
                 return None
             row = await connection.fetchrow(sql["get_call"], tenant, decision_id)
             approval = None
-            if record["approval_id"]:
-                found = await connection.fetchrow(sql["get_approval"], tenant, UUID(record["approval_id"]))
-                approval = approval_from_row(found) if found else None
+            if row is None and record["approval_id"]:
+                found = await connection.fetchrow(sql["get_approval_fact"], tenant, UUID(record["approval_id"]))
+                approval = approval_fact(found) if found else None
         return CallNow(
             state=CallState(row["state"]) if row else CallState.OPEN,
             told=orjson.loads(row["told"]) if row and row["told"] else None,
-            result=orjson.loads(row["result"]) if row and row["result"] else None,
+            result=_result_of(decision_id, row) if row else None,
             record=record,
             approval=approval,
         )
@@ -155,7 +180,7 @@ class PostgresLedger:
         return [by_place[place] for place in range(len(questions))]
 
     async def _commit(self, tenant: str, writes: Sequence[Write]) -> Sequence[Write]:
-        batch = Batch(tenant, self._sql, self._ttl, writes)
+        batch = Batch(tenant, self._sql, self._ttl, writes, uuid7)
         try:
             async with self._database.transaction() as connection:
                 await batch.run(connection)
@@ -170,11 +195,11 @@ class PostgresLedger:
         return batch.postponed
 
     async def _take_back(self, tenant: str, write: Admission) -> None:
-        result, draft = not_sent_draft(write.call, uuid4())
+        result, draft = not_sent_draft(write.call, uuid7())
         ending = Ending(
             decision_id=write.call.decision_id,
             fence=1,
-            from_states=frozenset({CallState.RUNNING, CallState.IN_DOUBT}),
+            from_states=frozenset({CallState.RUNNING, CallState.PENDING_CLIENT, CallState.IN_DOUBT}),
             is_sender=True,
             state=CallState.OPEN,
             status=result["status"],
@@ -233,3 +258,12 @@ def _spend_of(call: Normalized) -> Spend:
         return "nothing"
     # Whatever reached the tool counts as a call. A refusal of the tool costs no money; an answer that was lost may have.
     return "calls" if state is CallState.FAILED else "all"
+
+
+def _result_of(decision_id: UUID, row: Row) -> dict[str, Any] | None:
+    """The result of a call's answer, or what its client is to perform."""
+    if row["state"] != CallState.PENDING_CLIENT.value:
+        return orjson.loads(row["result"]) if row["result"] else None
+    needed = orjson.loads(row["invocation"])
+    told = orjson.loads(row["told"])
+    return handed_out(told, execution_id=str(decision_id), expires_at=row["lease_until"], kind=needed["kind"], args=needed["args"])

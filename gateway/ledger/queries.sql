@@ -184,15 +184,15 @@ WHERE rates.tenant = $1 AND rates.name = moved.name AND rates.scope = moved.scop
 SELECT reserved, spent FROM budgets WHERE tenant = $1 AND name = $2 AND scope = $3 AND period = $4;
 
 -- name: insert_calls
--- Admitted calls, running from now on under their leases.
+-- Admitted calls, running under their leases from now on, or handed out to their clients until the lease is over.
 INSERT INTO calls (tenant, decision_id, agent, subject, run_id, workflow, tool, fingerprint, state, admitted_at,
                    told, risk, replay, lease_s, lease_until, invocation, business_key, window_s, tool_ordinal)
-SELECT $1, decision_id, agent, subject, run_id, workflow, tool, fingerprint, 'running', clock_timestamp(),
+SELECT $1, decision_id, agent, subject, run_id, workflow, tool, fingerprint, state, clock_timestamp(),
        told, risk, replay, lease_s, clock_timestamp() + lease_s * interval '1 second', invocation, business_key, window_s, tool_ordinal
 FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bytea[], $9::bytea[], $10::text[], $11::text[],
-            $12::float8[], $13::bytea[], $14::bytea[], $15::float8[], $16::bigint[])
+            $12::float8[], $13::bytea[], $14::bytea[], $15::float8[], $16::bigint[], $17::text[])
      AS admitted (decision_id, agent, subject, run_id, workflow, tool, fingerprint, told, risk, replay, lease_s, invocation, business_key,
-                  window_s, tool_ordinal);
+                  window_s, tool_ordinal, state);
 
 -- name: insert_reservations
 -- What admitted calls hold.
@@ -202,7 +202,8 @@ FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigi
 
 -- name: lock_calls
 -- Calls that are about to end, locked in key order.
-SELECT decision_id, state, fence, is_resolving, agent, run_id, tool, business_key, fingerprint FROM calls
+SELECT decision_id, state, fence, is_resolving, agent, run_id, tool, business_key, fingerprint, lease_until <= clock_timestamp() AS is_late
+FROM calls
 WHERE tenant = $1 AND decision_id = ANY ($2::uuid[]) ORDER BY decision_id FOR UPDATE;
 
 -- name: end_calls
@@ -227,12 +228,17 @@ WHERE reservations.tenant = $1 AND reservations.decision_id = ended.decision_id 
 
 -- name: get_call
 -- An admitted call as it stands.
-SELECT state, told, result FROM calls WHERE tenant = $1 AND decision_id = $2;
+SELECT state, told, result, invocation, lease_until FROM calls WHERE tenant = $1 AND decision_id = $2;
 
 -- name: expired_calls
--- Running calls whose lease is over: also one lease after the database came back, since nobody could end them meanwhile.
-SELECT decision_id, risk, fence FROM calls
+-- Calls that run, or that a client performs, whose lease is over: also one lease after the database came back, since nobody
+-- could end them meanwhile.
+SELECT decision_id, risk, fence, state, lease_until FROM calls
 WHERE tenant = $1 AND state = 'running' AND lease_until < clock_timestamp()
+  AND pg_postmaster_start_time() + lease_s * interval '1 second' < clock_timestamp()
+UNION ALL
+SELECT decision_id, risk, fence, state, lease_until FROM calls
+WHERE tenant = $1 AND state = 'pending_client' AND lease_until < clock_timestamp()
   AND pg_postmaster_start_time() + lease_s * interval '1 second' < clock_timestamp()
 ORDER BY lease_until LIMIT $2;
 
@@ -275,7 +281,7 @@ SELECT asked.place,
        equal.count AS input_count, equal.last_at AS input_last_at, equal.last_state AS input_last_state, equal.last_status AS input_last_status,
        failed.count AS input_failures,
        approval.approval_id, approval.state AS approval_state, approval.effect_hash, approval.rule, approval.summary, approval.expires_at,
-       approval.is_expired AS approval_is_expired,
+       approval.is_expired AS approval_is_expired, approval.suggested_args, approval.agreed, approval.comment,
        business.*, transport.*
 FROM unnest($2::facts_question[]) AS asked
 LEFT JOIN LATERAL (SELECT workflow, subject, calls, failures FROM runs
@@ -309,7 +315,12 @@ LEFT JOIN LATERAL (
                           WHERE tenant = $1 AND agent = asked.agent AND run_id = asked.run_id AND fingerprint = asked.fingerprint
                             AND (state = 'failed' OR reason_code IN ('EXECUTION_TEMPORARY', 'EXECUTION_TIMEOUT')) LIMIT 100) AS ended
     ) AS failed ON true
-LEFT JOIN LATERAL (SELECT approval_id, state, effect_hash, rule, summary, expires_at, expires_at <= clock_timestamp() AS is_expired
+LEFT JOIN LATERAL (SELECT approval_id, state, effect_hash, rule, summary, expires_at, expires_at <= clock_timestamp() AS is_expired,
+                          suggested_args,
+                          (SELECT count(*) FROM approval_answers AS given WHERE given.tenant = approvals.tenant
+                           AND given.approval_id = approvals.approval_id AND given.answer = 'approve') AS agreed,
+                          (SELECT comment FROM approval_answers AS given WHERE given.tenant = approvals.tenant
+                           AND given.approval_id = approvals.approval_id AND given.answer = 'deny') AS comment
                    FROM approvals WHERE tenant = $1 AND approval_id = asked.approval_id AND agent = asked.agent LIMIT 1) AS approval ON true
 LEFT JOIN LATERAL (
     SELECT claims.decision_id AS business_decision_id, claims.fingerprint AS business_fingerprint,
@@ -328,22 +339,110 @@ LEFT JOIN LATERAL (
     WHERE claims.tenant = $1 AND claims.kind = 'transport' AND claims.scope = asked.agent AND claims.digest = asked.transport_key
     LIMIT 1) AS transport ON true;
 
--- name: expire_approval
--- A pending approval of this call that ran out no longer stands in the way of a new one.
-UPDATE approvals SET state = 'expired' WHERE tenant = $1 AND effect_hash = $2 AND state = 'pending' AND expires_at <= clock_timestamp();
+-- name: lock_approvals
+-- Approvals that a batch uses, gives back or meets, locked in key order: by id, by the call that uses them, standing ones by effect.
+SELECT approval_id, state, effect_hash, consumed_by, decision_id, expires_at, summary, expires_at <= clock_timestamp() AS is_expired
+FROM approvals
+WHERE tenant = $1 AND (approval_id = ANY ($2::uuid[]) OR consumed_by = ANY ($3::uuid[])
+                       OR (effect_hash = ANY ($4::bytea[]) AND state IN ('pending', 'granted')))
+ORDER BY approval_id FOR UPDATE;
 
--- name: open_approval
--- Ask a person about one exact call; one pending approval per effect hash, the standing one comes back.
-INSERT INTO approvals AS standing (tenant, approval_id, effect_hash, state, decision_id, agent, subject, run_id, workflow, tool, tool_digest,
-                                   rule, permission, summary, arguments, requested_at, expires_at)
-VALUES ($1, $2, $3, 'pending', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-        clock_timestamp(), clock_timestamp() + $15::float8 * interval '1 second')
-ON CONFLICT (tenant, effect_hash) WHERE state = 'pending' DO UPDATE SET tenant = standing.tenant
-RETURNING approval_id, expires_at, summary;
+-- name: consume_approvals
+-- Grants become the ones of the calls that use them.
+UPDATE approvals SET state = 'consumed', consumed_by = used.decision_id
+FROM unnest($2::uuid[], $3::uuid[]) AS used (approval_id, decision_id)
+WHERE approvals.tenant = $1 AND approvals.approval_id = used.approval_id;
+
+-- name: restore_approvals
+-- Grants whose calls had no effect hold again.
+UPDATE approvals SET state = 'granted', consumed_by = NULL WHERE tenant = $1 AND approval_id = ANY ($2::uuid[]);
+
+-- name: expire_approvals
+-- Locked approvals whose time is over no longer stand in the way of new ones.
+UPDATE approvals SET state = 'expired' WHERE tenant = $1 AND approval_id = ANY ($2::uuid[]);
+
+-- name: take_expired_approvals
+-- Silence is a no, and an unused yes ends; locked in key order, whoever else looks at the same time takes others.
+SELECT approval_id, state, decision_id FROM approvals
+WHERE tenant = $1 AND state IN ('pending', 'granted') AND expires_at <= clock_timestamp()
+ORDER BY approval_id LIMIT $2 FOR UPDATE SKIP LOCKED;
+
+-- name: open_approvals
+-- Ask a person about one exact call each; at most one pending approval per effect, in the order of effects.
+INSERT INTO approvals (tenant, approval_id, effect_hash, state, decision_id, agent, subject, run_id, workflow, tool, tool_digest, revision,
+                       rule, permission, valid_for_s, summary, request, requested_at, expires_at)
+SELECT $1, decision_id, effect_hash, 'pending', decision_id, agent, subject, run_id, workflow, tool, tool_digest, revision,
+       rule, permission, valid_for_s, summary, request, clock_timestamp(), clock_timestamp() + valid_for_s * interval '1 second'
+FROM unnest($2::uuid[], $3::bytea[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
+            $12::text[], $13::float8[], $14::text[], $15::bytea[])
+     AS asked (decision_id, effect_hash, agent, subject, run_id, workflow, tool, tool_digest, revision, rule, permission, valid_for_s, summary, request)
+ORDER BY effect_hash
+ON CONFLICT (tenant, effect_hash) WHERE state = 'pending' DO NOTHING;
+
+-- name: pending_approvals
+-- The pending approvals of effects.
+SELECT approval_id, effect_hash, expires_at, summary FROM approvals
+WHERE tenant = $1 AND effect_hash = ANY ($2::bytea[]) AND state = 'pending';
+
+-- name: get_approval_fact
+-- An approval as its agent's calls meet it.
+SELECT approval_id, state, effect_hash, rule, summary, expires_at, expires_at <= clock_timestamp() AS is_expired, suggested_args,
+       (SELECT count(*) FROM approval_answers AS given WHERE given.tenant = approvals.tenant AND given.approval_id = approvals.approval_id
+        AND given.answer = 'approve') AS agreed,
+       (SELECT comment FROM approval_answers AS given WHERE given.tenant = approvals.tenant AND given.approval_id = approvals.approval_id
+        AND given.answer = 'deny') AS comment
+FROM approvals WHERE tenant = $1 AND approval_id = $2;
+
+-- name: standing_approval
+-- The approval that stands for an effect, for a call that names none: a no in the same run, else what is pending or granted.
+SELECT approval_id, state, effect_hash, rule, summary, expires_at, false AS is_expired, suggested_args,
+       (SELECT count(*) FROM approval_answers AS given WHERE given.tenant = approvals.tenant AND given.approval_id = approvals.approval_id
+        AND given.answer = 'approve') AS agreed,
+       (SELECT comment FROM approval_answers AS given WHERE given.tenant = approvals.tenant AND given.approval_id = approvals.approval_id
+        AND given.answer = 'deny') AS comment
+FROM approvals
+WHERE tenant = $1 AND effect_hash = $2 AND expires_at > clock_timestamp()
+  AND (state IN ('pending', 'granted') OR (state = 'denied' AND run_id = $3))
+ORDER BY state = 'denied' DESC, approval_id DESC LIMIT 1;
+
+-- name: lock_approval
+-- An approval that a person is about to answer, against everybody else who does.
+SELECT state, expires_at <= clock_timestamp() AS is_expired, rule, decision_id FROM approvals
+WHERE tenant = $1 AND approval_id = $2 FOR UPDATE;
+
+-- name: insert_answer
+-- One person's answer; a second one of the same person changes nothing.
+INSERT INTO approval_answers (tenant, approval_id, person, answer, comment, at) VALUES ($1, $2, $3, $4, $5, clock_timestamp())
+ON CONFLICT DO NOTHING RETURNING person;
+
+-- name: count_agreed
+-- How many persons have said yes.
+SELECT count(*) FROM approval_answers WHERE tenant = $1 AND approval_id = $2 AND answer = 'approve';
+
+-- name: end_approval
+-- What the answers make of an approval; the yes and the no hold from now on.
+UPDATE approvals SET state = $3, suggested_args = $4, expires_at = clock_timestamp() + valid_for_s * interval '1 second'
+WHERE tenant = $1 AND approval_id = $2;
 
 -- name: get_approval
--- An approval as an answer on its call tells it.
-SELECT approval_id, expires_at, summary FROM approvals WHERE tenant = $1 AND approval_id = $2;
+-- An approval as people see it.
+SELECT approval_id, state, expires_at <= clock_timestamp() AS is_expired, rule, permission, agent, subject, workflow, run_id, tool,
+       tool_digest, revision, effect_hash, summary, request, requested_at, expires_at, consumed_by, suggested_args,
+       (SELECT jsonb_agg(jsonb_build_object('person', person, 'answer', answer, 'comment', comment, 'at', at) ORDER BY at)
+        FROM approval_answers AS given WHERE given.tenant = approvals.tenant AND given.approval_id = approvals.approval_id) AS answers
+FROM approvals WHERE tenant = $1 AND approval_id = $2;
+
+-- name: list_approvals
+-- Approvals that a person may answer or could have: by their permissions, and their own under the rule `self`. Oldest first.
+SELECT approval_id, state, expires_at <= clock_timestamp() AS is_expired, rule, permission, agent, subject, workflow, run_id, tool,
+       tool_digest, revision, effect_hash, summary, request, requested_at, expires_at, consumed_by, suggested_args,
+       (SELECT jsonb_agg(jsonb_build_object('person', person, 'answer', answer, 'comment', comment, 'at', at) ORDER BY at)
+        FROM approval_answers AS given WHERE given.tenant = approvals.tenant AND given.approval_id = approvals.approval_id) AS answers
+FROM approvals
+WHERE tenant = $1 AND ($2 = 'expired' AND state = 'expired' OR state = $2 AND (state NOT IN ('pending', 'granted') OR expires_at > clock_timestamp()))
+  AND ((rule <> 'self' AND permission = ANY ($3::text[])) OR (rule = 'self' AND subject = $4))
+  AND ($5::uuid IS NULL OR approval_id > $5)
+ORDER BY approval_id LIMIT $6;
 
 -- name: extend_log
 -- The next $2 positions of the tenant's log and their time; the last lock of every transaction.
@@ -372,8 +471,8 @@ SELECT body FROM records WHERE tenant = $1 AND decision_id = $2;
 -- Records of this tenant by id.
 SELECT decision_id, body FROM records WHERE tenant = $1 AND decision_id = ANY ($2::uuid[]);
 -- name: linked_records
--- What belongs to a decision: what came of it, then at most 100 of the times it was answered again.
-SELECT body FROM records WHERE tenant = $1 AND about = $2 ORDER BY kind = 'replay', position LIMIT 100;
+-- What belongs to a decision and to the approval that it used: what came of it, then at most 100 of the times it was answered again.
+SELECT body FROM records WHERE tenant = $1 AND about = ANY ($2::uuid[]) ORDER BY kind = 'replay', position LIMIT 100;
 
 -- name: get_payloads
 -- Redacted payloads of a decision and of what is linked to it.

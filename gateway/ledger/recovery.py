@@ -1,6 +1,6 @@
 """What recovery needs of the ledger: expired leases, due doubts, and ends that are found out later."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -12,8 +12,9 @@ from gateway.domain.drafts import later_draft
 from gateway.domain.outcome import CallState
 from gateway.domain.ports import Doubt, Spend
 from gateway.domain.reasons import ReasonCode
-from gateway.ledger.database import Connection, Database
+from gateway.ledger.database import Database
 from gateway.ledger.endings import Ending
+from gateway.ledger.log import read_records
 from gateway.ledger.postgres import PostgresLedger
 
 
@@ -30,16 +31,19 @@ class PostgresRecovery:
         """End the leases that are over: reads are abandoned, everything else is in doubt. Executes nothing."""
         async with self._database.connection() as connection:
             expired = await connection.fetch(self._sql["expired_calls"], tenant, limit)
-            records = await self._records(connection, tenant, [row["decision_id"] for row in expired])
+            records = await read_records(connection, self._sql, tenant, [row["decision_id"] for row in expired])
         for row in expired:
-            is_read = row["risk"] == "read"
-            code = ReasonCode.ABANDONED if is_read else ReasonCode.OUTCOME_UNKNOWN
+            is_read, was = row["risk"] == "read", CallState(row["state"])
+            code = (
+                (ReasonCode.ABANDONED if was is CallState.RUNNING else ReasonCode.CLIENT_SILENT) if is_read else ReasonCode.OUTCOME_UNKNOWN
+            )
             state = CallState.FAILED if is_read else CallState.IN_DOUBT
-            draft_outcome = {"state": state.value, "phase": "lost", "problem": "lease", "attempts": 1}
+            problem = "lease" if was is CallState.RUNNING else "client_silent"
+            draft_outcome = {"state": state.value, "phase": "lost", "problem": problem, "attempts": 1}
             ending = self._ending(
                 records[row["decision_id"]],
                 fence=row["fence"],
-                from_states=frozenset({CallState.RUNNING}),
+                from_states=frozenset({was}),
                 state=state,
                 code=code,
                 spend="all" if is_read else "hold",
@@ -53,7 +57,7 @@ class PostgresRecovery:
         """Take over doubts that are due; nobody else looks at them for their lease and `hold_s` seconds more."""
         async with self._database.transaction() as connection:
             rows = await connection.fetch(self._sql["take_doubts"], tenant, limit, hold_s)
-            records = await self._records(connection, tenant, [row["decision_id"] for row in rows])
+            records = await read_records(connection, self._sql, tenant, [row["decision_id"] for row in rows])
         doubts: list[Doubt] = []
         for row in rows:
             invocation = orjson.loads(row["invocation"]) if row["invocation"] else None
@@ -109,7 +113,7 @@ class PostgresRecovery:
             row = await connection.fetchrow(self._sql["get_call"], tenant, decision_id)
             if row is None:
                 return None
-            records = await self._records(connection, tenant, [decision_id])
+            records = await read_records(connection, self._sql, tenant, [decision_id])
         state = CallState.SUCCEEDED if happened else CallState.OPEN
         code = ReasonCode.EXECUTION_SUCCEEDED if happened else ReasonCode.NO_EFFECT_PROVEN
         ending = self._ending(
@@ -128,10 +132,6 @@ class PostgresRecovery:
         async with self._database.connection() as connection:
             row = await connection.fetchrow(self._sql["get_call"], tenant, decision_id)
         return CallState(row["state"]) if row else None
-
-    async def _records(self, connection: Connection, tenant: str, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
-        rows = await connection.fetch(self._sql["get_records"], tenant, list(ids)) if ids else []
-        return {row["decision_id"]: orjson.loads(row["body"]) for row in rows}
 
     def _ending(
         self,

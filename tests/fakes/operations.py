@@ -16,7 +16,7 @@ from gateway.api.services import Services
 from gateway.domain.catalogue import Replay
 from gateway.domain.decision import LedgerUnavailable
 from gateway.domain.outcome import CallState
-from gateway.domain.ports import BudgetRow, CallSummary, Ledger, LogCounts, LogPage, LogQuery, RevisionStore
+from gateway.domain.ports import Approvals, BudgetRow, CallSummary, Ledger, LogCounts, LogPage, LogQuery, RevisionStore
 from gateway.domain.principal import Caller, Role
 from gateway.enforcer import Enforcer
 from gateway.policy.opa_bundle import BundleShelf
@@ -145,6 +145,7 @@ async def serve_operations(fake: FakeOperations) -> AsyncGenerator[TestClient[An
         revisions=cast("Revisions", _NothingInForce()),
         revision_store=cast("RevisionStore", None),
         opa_bundles=BundleShelf(),
+        approvals=cast("Approvals", None),
         tasks=TaskSet(),
         draining=asyncio.Event(),
         new_id=uuid7,

@@ -3,9 +3,10 @@ from typing import Any
 import pytest
 
 from gateway.domain.decision import Refusal
-from gateway.domain.outcome import Phase
+from gateway.domain.outcome import Delivery, Phase
 from gateway.domain.reasons import ReasonCode
 from gateway.executors import Executors
+from gateway.executors.client import ClientExecutor
 from gateway.executors.http import HttpExecutor
 from gateway.executors.python import PythonExecutor
 from tests.fakes.invocations import declare_http_tool, declare_tool, deliver, invoke
@@ -33,7 +34,9 @@ async def test_a_kind_without_an_executor_cannot_run(execute: dict[str, Any]):
     assert await router.prepare(invoke(declare_tool(execute))) == Refusal(reason_code=ReasonCode.TOOL_DISABLED, detail=reason)
 
 
-async def test_client_tools_pass_the_check_and_are_never_prepared():
+async def test_client_tools_are_handed_out_and_never_run_here():
+    router = Executors({"client": ClientExecutor()})
     tool = declare_tool({"client": {"kind": "screen"}})
-    assert build_router().check(tool, "default") is None
-    assert isinstance(await build_router().prepare(invoke(tool)), Refusal)
+    assert router.check(tool, "default") is None
+    assert await deliver(router, invoke(tool)) == Delivery(phase=Phase.HANDED_OUT)
+    await router.close()

@@ -8,7 +8,8 @@ import jsonschema_rs
 import orjson
 import pytest
 
-from gateway.domain.call import ApprovalFact, CallCount, Facts, PastCall
+from gateway.domain.approvals import ApprovalFact
+from gateway.domain.call import CallCount, Facts, PastCall
 from gateway.domain.catalogue import AgentGrant, FieldError, SubjectGrant, Tool, ToolDeclaration, Workflow, WorkflowDeclaration
 from gateway.domain.policy_input import CANARY, HISTORY_LIMIT, PolicyInput, policy_document, write_input_schema
 from gateway.domain.principal import Principal
