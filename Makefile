@@ -55,8 +55,8 @@ vendors: .tools/vendors/.ready $(VENV)/.dev ## Dialects with the vendors' own cl
 faults: $(VENV)/.dev ## Kill, freeze and cut everything, and check that nothing happened twice (ROWS=kills,cuts for some)
 	$(BIN)/python -m tests.faults.run $(if $(ROWS),--rows $(ROWS))
 
-faults-long: $(VENV)/.dev ## The same in the large; goes on where it was interrupted
-	$(BIN)/python -m tests.faults.run --long $(if $(ROWS),--rows $(ROWS))
+faults-long: $(VENV)/.dev ## The same in the large; goes on where the last run ended (FOR=8m is the time of each row)
+	$(BIN)/python -m tests.faults.run --long $(if $(ROWS),--rows $(ROWS)) $(if $(FOR),--for $(FOR))
 
 docs: $(VENV)/.dev ## Write the generated pages of docs/ anew
 	$(BIN)/python -m tests.generated

@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.api.server import make_runner
-from gateway.app import DevMode, check, open_gateway
+from gateway.app import DevMode, Running, check, open_gateway
 from gateway.bundle import Report, compute_revision
 from gateway.sample.travel import create_app as create_travel
 from gateway.settings import Settings
@@ -28,6 +28,8 @@ AGENT = "dev-agent-key"
 ALERTS = "dev-alerts-key"
 AUDITOR = "dev-auditor-key"
 AUTHOR = "dev-author-key"
+START_S = 120
+"""How long a serving process may take until it is ready; machines are shared and noisy."""
 
 
 @dataclass(kw_only=True)
@@ -90,6 +92,38 @@ class Gateway:
         self.travel.arrivals.clear()
 
 
+class Watch:
+    """What is under way in a gateway, whoever still waits for it. Its `begin` is a `prepare` of `running_gateway`."""
+
+    def __init__(self) -> None:
+        self._requests = 0
+        self._running: Running | None = None
+
+    async def begin(self, running: Running) -> None:
+        """Count its requests from now on."""
+
+        @web.middleware
+        async def count(request: web.Request, handler: Handler) -> web.StreamResponse:
+            self._requests += 1
+            try:
+                return await handler(request)
+            finally:
+                self._requests -= 1
+
+        running.app.middlewares.append(count)
+        self._running = running
+
+    async def until_rest(self, gateway: Gateway) -> None:
+        """Wait until nothing is: every request that was sent is over, and every execution."""
+        assert self._running is not None
+        async with asyncio.timeout(60):
+            while True:
+                await gateway.get("/healthz")  # what was sent before has been read then
+                if not self._requests and not len(self._running.tasks):
+                    return
+                await asyncio.sleep(0.05)
+
+
 OpenGateway = Callable[..., Awaitable[Gateway]]
 
 
@@ -121,7 +155,8 @@ async def open_with(database_url: str, travel: Travel) -> AsyncGenerator[OpenGat
     async with AsyncExitStack() as stack:
 
         async def open_one(bundle: Path, **settings: Any) -> Gateway:
-            return await stack.enter_async_context(running_gateway(bundle, {"database_url": database_url} | settings, travel))
+            how = {name: settings.pop(name) for name in ("prepare", "serve") if name in settings}
+            return await stack.enter_async_context(running_gateway(bundle, {"database_url": database_url} | settings, travel, **how))
 
         yield open_one
 
@@ -155,13 +190,22 @@ _REPORTS: dict[str, Report] = {}
 
 
 @asynccontextmanager
-async def running_gateway(bundle: Path, settings: dict[str, Any], travel: Travel) -> AsyncGenerator[Gateway]:
-    """A wired gateway behind a real server on a free port."""
+async def running_gateway(
+    bundle: Path,
+    settings: dict[str, Any],
+    travel: Travel,
+    *,
+    prepare: Callable[[Running], Awaitable[None]] | None = None,
+    serve: Callable[[web.Application], web.AppRunner] = lambda app: make_runner(app, patience_s=1),
+) -> AsyncGenerator[Gateway]:
+    """A wired gateway behind a real server on a free port. `prepare` sees it before it is served."""
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(
             open_gateway(Settings.model_validate(settings), report=await _checked(bundle), dev=DevMode(travel_api=travel.url))
         )
-        runner = make_runner(running.app, patience_s=1)
+        if prepare is not None:
+            await prepare(running)
+        runner = serve(running.app)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -230,7 +274,7 @@ async def serving(*args: str, **environment: str) -> AsyncGenerator[tuple[asynci
     )  # fmt: skip
     assert process.stdout is not None
     try:
-        line = await asyncio.wait_for(process.stdout.readline(), 30)
+        line = await asyncio.wait_for(process.stdout.readline(), START_S)
         yield process, json.loads(line) if line else {}
     finally:
         if process.returncode is None:

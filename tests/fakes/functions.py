@@ -41,3 +41,17 @@ def reject(args: dict[str, Any], call: CallContext) -> dict[str, Any]:  # noqa: 
 def not_sent(args: dict[str, Any], call: CallContext) -> dict[str, Any]:  # noqa: ARG001 - the signature of tools
     """Say that nothing happened."""
     raise NotSent("SECRET-TEXT")
+
+
+async def reject_after_a_moment(args: dict[str, Any], call: CallContext) -> dict[str, Any]:
+    """Refuse the input after 0.1 s."""
+    ARRIVALS.append({"args": args, "decision_id": str(call.decision_id), "subject": call.subject})
+    await asyncio.sleep(0.1)
+    raise Rejected("SECRET-TEXT")
+
+
+async def answer_late(args: dict[str, Any], call: CallContext) -> dict[str, Any]:
+    """Take 1.5 s, longer than the timeout that its tool declares."""
+    ARRIVALS.append({"args": args, "decision_id": str(call.decision_id), "subject": call.subject})
+    await asyncio.sleep(1.5)
+    return {"done": True}

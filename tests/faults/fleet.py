@@ -31,7 +31,6 @@ BUNDLE = Path(__file__).parent / "bundle"
 AGENTS = {"first-agent": "fault-key-of-the-first-agent", "second-agent": "fault-key-of-the-second-agent"}
 AUDITOR_KEY, OPERATOR_KEY = "fault-key-of-the-auditor", "fault-key-of-the-operator"
 START_S, STOP_S = 30.0, 20.0
-LEASE_GRACE_S = 5.0
 _POLL_S = 0.01
 
 
@@ -168,10 +167,16 @@ class Fleet:
         """Whether the gateway stands still."""
         return self.gateways[name].process.status() == psutil.STATUS_STOPPED
 
-    async def wait_until_frozen(self, name: str, patience_s: float = 10.0) -> None:
+    async def wait_until_frozen(self, name: str, patience_s: float = 30.0) -> None:
         """Wait until a gateway stands still at the point where it was told to."""
         async with asyncio.timeout(patience_s):
             while not self.is_frozen(name):  # noqa: ASYNC110 - another process
+                await asyncio.sleep(_POLL_S)
+
+    async def wait_until_arrived(self, action: str, patience_s: float = 30.0) -> None:
+        """Wait until an action has reached its tool."""
+        async with asyncio.timeout(patience_s):
+            while not any(effect.action == action for effect in read_effects(self._effects)):  # noqa: ASYNC110 - another process
                 await asyncio.sleep(_POLL_S)
 
     def thaw(self, name: str) -> None:

@@ -16,7 +16,6 @@ from gateway.ledger.embedded import EmbeddedPostgres
 from gateway.ledger.migrate import APP_ROLE
 from tests.conftest import TEMPLATE, url_of
 from tests.faults.checker import check
-from tests.faults.evidence import JsonLines
 from tests.faults.fleet import Fleet, open_fleet
 from tests.faults.load import Client
 from tests.faults.run_index import RunIndex, Violation
@@ -104,21 +103,21 @@ Batch = Callable[[int, int], Awaitable[list[Violation]]]
 
 
 async def run_row(name: str, batch: Batch) -> None:
-    """Batch after batch until the row is done; stops at the first violation. Writes one result line."""
-    row = ROWS[name]
-    progress, began = Progress(row), time.monotonic()
-    start, found = progress.done, list[Violation]()
+    """Batch after batch until the row is done or its time is over; stops at the first violation. Each batch's result is kept."""
+    progress = Progress(ROWS[name])
+    while count := progress.next_batch:
+        await run_batch(progress, count, lambda: batch(count, int(os.environ.get("FAULTS_SEED", "1")) + progress.done))
+
+
+async def run_batch(progress: Progress, count: int, batch: Callable[[], Awaitable[list[Violation]]]) -> None:
+    """One batch, its result kept whatever comes of it."""
+    began = time.monotonic()
     try:
-        while progress.left and not found:
-            count = progress.next_batch
-            found = await batch(count, int(os.environ.get("FAULTS_SEED", "1")) + progress.done)
-            if not found:
-                progress.add(count)
-    finally:
-        line = {"row": name, "done": progress.done - start, "total": progress.done, "wanted": row.wanted, "violations": len(found)}
-        results = JsonLines(make_folder(KEPT) / "results.jsonl")
-        results.write(line | {"seconds": round(time.monotonic() - began, 1), "is_complete": not progress.left and not found})
-        results.close()
+        found = await batch()
+    except BaseException as error:
+        progress.add(0, time.monotonic() - began, fault=type(error).__name__)
+        raise
+    progress.add(0 if found else count, time.monotonic() - began, violations=len(found))
     assert found == [], summarize(found)
 
 

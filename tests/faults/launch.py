@@ -2,7 +2,7 @@
 
 An order is one JSON line ``{"argv": […], "env": {…}, "stdout": path, "stderr": path}``; the answer is ``{"pid": …}``.
 KILL_AT, STOP_AT and POINTS_LOG install points of death (points.py), PLANT switches one planted bug on (planted.py), both
-before the gateway's own command line runs. All gateways die with this process, and it dies with its stdin.
+before the gateway's own command line runs; LEASE_GRACE_S makes leases shorter than the five seconds that they have. All gateways die with this process, and it dies with its stdin.
 """
 
 import ctypes
@@ -25,6 +25,8 @@ def run_gateway(argv: list[str], environment: dict[str, str]) -> None:
     os.environ.update(environment)
     if bug := os.environ.get("PLANT"):
         planted.plant(bug)
+    if grace := os.environ.get("LEASE_GRACE_S"):
+        patches.set_lease_grace(float(grace))
     if subject := os.environ.get("BAD_SUBJECT"):
         patches.fail_batches_with(subject)
     found = points.Points.from_environment(os.environ)

@@ -70,6 +70,9 @@ class Client:
                 url = self._fleet.url(gateway) + "/v1/calls"
                 async with self._session.post(url, json=body, headers=sent) as response:
                     answer = await response.json(content_type=None)
+        except asyncio.CancelledError:
+            recorder.end(begun, "info", why="client left")
+            raise
         except (aiohttp.ClientConnectorError, KeyError):
             return recorder.end(begun, "fail", why="not connected")
         except TimeoutError:

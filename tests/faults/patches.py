@@ -238,6 +238,11 @@ def shuffle_locks() -> None:
     )
 
 
+def lock_claims_late() -> None:
+    """Settlements take the claims whose windows begin when they write them: after runs and budgets."""
+    replace_method(claims.Claims, "take", lambda take: lambda self, connection, wanted, kept: take(self, connection, wanted, []))  # noqa: ARG005
+
+
 def let_clients_cancel() -> None:
     """A handler is cancelled with its client, and the execution with the handler."""
 
@@ -257,6 +262,19 @@ def let_clients_cancel() -> None:
     setattr(calls, "asyncio", Unshielded())  # noqa: B010 - a foreign name
     replace_method(web.AppRunner, "__init__", make)
     replace_method(enforcer.Enforcer, "_finish", lambda _: lambda self, admitted: self._act(admitted))
+
+
+def take_cut_off_as_not_sent() -> None:
+    def make(deliver: Any) -> Any:
+        async def deliver_or_forget(self: Any, admitted: Any) -> Any:
+            try:
+                return await deliver(self, admitted)
+            except asyncio.CancelledError:
+                return outcome.Delivery(phase=outcome.Phase.NOT_SENT, problem="cut off")
+
+        return deliver_or_forget
+
+    replace_method(execute.Execute, "_deliver", make)
 
 
 def ignore_revisions() -> None:
@@ -282,6 +300,11 @@ def fail_neighbours() -> None:
                 (self._endings if write.is_ending else self._others)[tenant].appendleft(write)
 
     replace_method(coalescer.Coalescer, "_commit_or_split", lambda _: commit_or_fail)
+
+
+def set_lease_grace(seconds: float) -> None:
+    """No bug either: leases end sooner, so that a scenario need not wait for them so long."""
+    replace_everywhere(call, "LEASE_GRACE_S", lambda _: seconds)
 
 
 def fail_batches_with(subject: str) -> None:

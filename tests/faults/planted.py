@@ -2,7 +2,7 @@
 
 A bug is a patch from outside, applied in the gateway's own process before its command line runs (PLANT=<name>, launch.py).
 It names the invariants that must break and the scenario (scenarios.py) that breaks them within ten seconds.
-A pending bug waits for a part of the gateway that does not exist yet; to plant it is an error, never a silent pass.
+A pending bug waits for a part of the gateway that does not exist yet: its test is skipped and says so, to plant it is an error.
 """
 
 from collections.abc import Callable
@@ -58,8 +58,10 @@ BUGS: dict[str, Bug] = {
         _bug("resolution_without_record", "a doubt ends without a resolution record", "I7", "crash_keyed", patches.resolve_without_record),
         _bug("versions_not_compared", "facts are not compared at admission", "P1", "policy", patches.ignore_versions),
         _bug("unsorted_locks", "batches take their locks in no order", "O1 O2", "crossed_budgets", patches.shuffle_locks),
+        _bug("claims_locked_late", "a settlement locks its claims after its budgets", "O2", "settlement_meets_duplicate", patches.lock_claims_late),
         _bug("batch_fails_neighbours", "one bad write fails its batch", "O1", "bad_neighbour", patches.fail_neighbours),
         _bug("cancelled_with_client", "an execution ends with the client that asked", "I9", "client_leaves", patches.let_clients_cancel),
+        _bug("cut_off_is_no_effect", "an execution that a stop cuts off counts as nothing sent", "T1 I5", "drained", patches.take_cut_off_as_not_sent),
         _bug("replaced_revision_admits", "an admission under a replaced revision commits", "R1", "replaced_revision", patches.ignore_revisions),
     )
 }  # fmt: skip

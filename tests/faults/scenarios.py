@@ -11,7 +11,7 @@ from uuid import uuid4
 from tests.faults.dump import ADMISSION_COMMITTED, BUDGETS_LOCKED, CLAIMS_WANTED, expire_transport_key, replace_revision
 from tests.faults.fleet import AGENTS, Fleet
 from tests.faults.harness import database_name, open_client, socket_folder, start_all
-from tests.faults.load import Wish, new_wish
+from tests.faults.load import Client, Wish, new_wish
 from tests.faults.points import MARKER
 from tests.faults.proxy import PostgresProxy
 from tests.faults.tool_service import LATE_S
@@ -23,6 +23,12 @@ class Stage:
 
     fleet: Fleet
     environment: Mapping[str, str]
+
+
+GRACE_S = 2.0
+"""What the leases of scenarios have beside the tools' timeouts."""
+PATIENCE_S = 30.0
+"""How long a scenario waits for what must come; on a quiet machine it comes within seconds."""
 
 
 async def plain(stage: Stage) -> None:
@@ -54,8 +60,16 @@ async def client_leaves(stage: Stage) -> None:
     """Clients leave while the tool works on their calls."""
     await start_all(stage.fleet, ("g1",), **stage.environment)
     async with open_client(stage.fleet) as client:
-        await asyncio.gather(*(client.send("g1", new_wish("write_never", "slow:350"), patience_s=0.15) for _ in range(5)))
+        await asyncio.gather(*(_leave_at_work(client, stage.fleet) for _ in range(5)))
         await stage.fleet.wait_until_quiet(8)
+
+
+async def _leave_at_work(client: Client, fleet: Fleet) -> None:
+    wish = new_wish("spend", "slow:1500")
+    sending = asyncio.create_task(client.send("g1", wish, patience_s=PATIENCE_S))
+    await fleet.wait_until_arrived(wish.args["action"], PATIENCE_S)
+    sending.cancel()
+    await asyncio.wait({sending})
 
 
 async def crash_alone(stage: Stage) -> None:
@@ -65,7 +79,7 @@ async def crash_alone(stage: Stage) -> None:
     async with open_client(stage.fleet) as client:
         await client.send("g1", new_wish("write_never"), headers={MARKER: "1"})
         await asyncio.to_thread(stage.fleet.forget, "g1")
-        await stage.fleet.wait_until_quiet(7.5)
+        await stage.fleet.wait_until_quiet(6)
 
 
 async def budget(stage: Stage) -> None:
@@ -113,7 +127,7 @@ async def lost_commit(stage: Stage) -> None:
                 stage.fleet.recorder.note(f"COMMIT {cut} dropped", "g1")
                 proxy.arm(cut, during=lambda text: "INSERT INTO calls" in text)
                 await client.send("g1", wish)
-                await client.insist(("g1",), wish, patience_s=3)
+                await client.insist(("g1",), wish, patience_s=PATIENCE_S)
 
 
 async def crash(stage: Stage, tool: str) -> None:
@@ -125,7 +139,7 @@ async def crash(stage: Stage, tool: str) -> None:
         await client.send("g1", wish, headers={MARKER: "1"})
         await asyncio.to_thread(stage.fleet.forget, "g1")
         await client.send("g2", wish)
-        await stage.fleet.wait_until_quiet(9)
+        await stage.fleet.wait_until_quiet(PATIENCE_S)
         await client.send("g2", wish)
 
 
@@ -139,22 +153,40 @@ async def crash_never(stage: Stage) -> None:
     await crash(stage, "write_never")
 
 
+async def drained(stage: Stage) -> None:
+    """A gateway is told to stop and may not wait for its executions; what it could not end is in doubt, and another one resolves it."""
+    await asyncio.to_thread(lambda: stage.fleet.start("g1", GATEWAY_DRAIN_S="0.1", **stage.environment))
+    await start_all(stage.fleet, ("g2",), **stage.environment)
+    async with open_client(stage.fleet) as client:
+        wishes = (new_wish("spend", "slow:1500"), new_wish("write_keyed", "apply-then-hang"))
+        sending = [asyncio.create_task(client.send("g1", wish)) for wish in wishes]
+        for wish in wishes:
+            await stage.fleet.wait_until_arrived(wish.args["action"])
+        await asyncio.to_thread(stage.fleet.terminate, "g1")
+        await asyncio.gather(*sending)
+        await stage.fleet.wait_until_quiet(PATIENCE_S)
+        for wish in wishes:
+            await client.send("g2", wish)
+
+
 async def zombie(stage: Stage, order: str, wish: Wish, *, frozen_s: float | None = None, insist: bool = False) -> None:
     """A gateway freezes in the middle of a call, and goes on after a while, or once others have ended the call."""
     await asyncio.to_thread(lambda: stage.fleet.start("g1", STOP_AT=order, **stage.environment))
     await start_all(stage.fleet, ("g2",), **stage.environment)
     async with open_client(stage.fleet) as client:
-        sending = asyncio.create_task(client.send("g1", wish, headers={MARKER: "1"}, patience_s=12))
-        await asyncio.sleep(frozen_s or 1.0)
+        sending = asyncio.create_task(client.send("g1", wish, headers={MARKER: "1"}, patience_s=2 * PATIENCE_S))
+        await stage.fleet.wait_until_frozen("g1")
         if frozen_s is None:
-            await stage.fleet.wait_until_quiet(8)
+            await stage.fleet.wait_until_quiet(PATIENCE_S)
+        else:
+            await asyncio.sleep(frozen_s)
         if insist:
-            await client.insist(("g2",), wish, patience_s=4)
+            await client.insist(("g2",), wish, patience_s=PATIENCE_S)
         stage.fleet.thaw("g1")
         await sending
         await asyncio.sleep(0.7)  # its settlement may come after its answer
-        await stage.fleet.wait_until_quiet(4)
-        await client.insist(("g2",), wish, patience_s=2)
+        await stage.fleet.wait_until_quiet(PATIENCE_S)
+        await client.insist(("g2",), wish, patience_s=PATIENCE_S)
         if frozen_s is not None:
             await asyncio.sleep(LATE_S)  # what was asked for may still be done
 
@@ -181,7 +213,7 @@ async def zombie_is_heard(stage: Stage) -> None:
 
 async def late_send_probe(stage: Stage) -> None:
     """A gateway is held up before it sends, but not longer than its lease; the tool takes two seconds more, as it may."""
-    await zombie(stage, f"sql/{ADMISSION_COMMITTED}/:1", new_wish("write_probe", "late"), frozen_s=4.2)
+    await zombie(stage, f"sql/{ADMISSION_COMMITTED}/:1", new_wish("write_probe", "late"), frozen_s=GRACE_S - 0.8)
 
 
 async def crossed_budgets(stage: Stage) -> None:
@@ -221,7 +253,7 @@ async def settlement_meets_duplicate(stage: Stage) -> None:
         await asyncio.sleep(0.3)
         fleet.thaw("g1")
         await asyncio.gather(*sending)
-        await fleet.wait_until_quiet(4)
+        await fleet.wait_until_quiet(PATIENCE_S)
         await client.send("g2", wish)
 
 
@@ -249,15 +281,15 @@ async def late_probe(stage: Stage) -> None:
     async with open_client(stage.fleet) as client:
         wish = new_wish("write_probe", "late")
         await client.send("g1", wish)
-        await stage.fleet.wait_until_quiet(6)
-        await client.insist(("g2",), wish, patience_s=1)
+        await stage.fleet.wait_until_quiet(PATIENCE_S)
+        await client.insist(("g2",), wish, patience_s=PATIENCE_S)
         await asyncio.sleep(LATE_S)
 
 
 SCENARIOS: dict[str, Callable[[Stage], Awaitable[None]]] = {
     scenario.__name__: scenario
     for scenario in (
-        plain, single, client_leaves, crash_alone, budget, expired_key, lost_answer, lost_commit, crash_keyed, crash_never, zombie_before_send, zombie_late_answer,
+        plain, single, client_leaves, crash_alone, budget, expired_key, lost_answer, lost_commit, crash_keyed, crash_never, drained, zombie_before_send, zombie_late_answer,
         zombie_is_told, zombie_is_heard, late_send_probe, policy, late_probe, crossed_budgets,
         settlement_meets_duplicate, bad_neighbour, replaced_revision,
     )

@@ -1,13 +1,15 @@
-"""How much of each row is run: the sizes of CI, the long sizes, and the progress of a long run."""
+"""How much of each row is run: the sizes of CI, the long sizes, and the results that add up over many runs."""
 
-import json
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.faults.evidence import JsonLines, read_lines
+
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = Path(os.environ.get("FAULTS_DIR", ROOT / ".faults"))
-"""Progress of long runs, results, and evidence of violations; ignores itself in git."""
+"""Results, logs, and evidence of violations; ignores itself in git."""
 
 
 def is_on() -> bool:
@@ -22,7 +24,7 @@ def is_long() -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One row of the issue's table. `unit` is what is counted; `batch` how many are run before progress is kept."""
+    """One row of the issue's table. `unit` is what is counted; `batch` how many are run before the result is kept."""
 
     name: str
     what: str
@@ -41,7 +43,7 @@ class Row:
 ROWS = {
     row.name: row
     for row in (
-        Row(name="points", what="kill -9 at every point of a call, per class (0 in CI: each point once)", ci=0, long=20_000, batch=200, test="test_row_points.py"),
+        Row(name="points", what="kill -9 at every point of a call, per class (0 in CI: each point once)", ci=0, long=20_000, batch=100, test="test_row_points.py"),
         Row(name="kills", what="kill -9 of one of three gateways under load", ci=25, long=1_000, batch=25, test="test_row_kills.py"),
         Row(name="zombies", what="SIGSTOP past the lease, then CONT", ci=10, long=300, batch=10, test="test_row_zombies.py"),
         Row(name="restarts", what="PostgreSQL immediate restart under load", ci=6, long=200, batch=6, test="test_row_restarts.py"),
@@ -50,38 +52,85 @@ ROWS = {
         Row(name="duplicates", what="100 concurrent duplicates over two gateways", ci=30, long=2_000, batch=30, test="test_row_races.py"),
         Row(name="budgets", what="1,000 x 0.10 against 5.00, two gateways", ci=5, long=500, batch=5, test="test_row_races.py"),
         Row(name="policies", what='8 parallel calls under "only if none was sent"', ci=50, long=2_000, batch=50, test="test_row_races.py"),
-        Row(name="machine", what="state machine against a small model", ci=150, long=20_000, batch=150, test="test_row_machine.py"),
+        Row(name="machine", what="state machine against a small model", ci=150, long=20_000, batch=75, test="test_row_machine.py"),
         Row(name="log_head", what="a gateway frozen while it holds the log head", ci=5, long=100, batch=5, test="test_row_log_head.py"),
     )
 }  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What one batch of a row came to; a line of the row's file. `done` counts units without a violation."""
+
+    row: str
+    size: str
+    """``ci`` or ``long``."""
+    commit: str
+    at: float
+    seconds: float
+    done: int
+    violations: int = 0
+    fault: str | None = None
+    """The exception that ended the batch, where it was not a violation."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing was wrong."""
+        return not self.violations and self.fault is None
+
+
 class Progress:
-    """How much of a row is done; kept in a file for long runs, so that an interrupted one goes on."""
+    """The results of a row. Those of long runs add up, whatever interrupted them, until its long size is reached."""
 
     def __init__(self, row: Row, folder: Path = KEPT) -> None:
         self._row = row
-        self._is_kept = is_long()
-        self._path = make_folder(folder) / f"{row.name}.progress"
-        self.done = json.loads(self._path.read_text())["done"] if self._is_kept and self._path.exists() else 0
-
-    @property
-    def left(self) -> int:
-        """How many are still to do."""
-        return max(0, self._row.wanted - self.done)
+        self._folder = folder
+        self._until = time.monotonic() + float(os.environ.get("FAULTS_FOR") or "inf")
+        earlier = read_results(row.name, folder) if is_long() else []
+        self.done = sum(result.done for result in earlier if result.size == "long")
 
     @property
     def next_batch(self) -> int:
-        """How many to do before the next `add`."""
-        return min(self._row.batch, self.left)
+        """How many to do before the next `add`; 0 where all are done or the time for this run is over."""
+        left = max(0, self._row.wanted - self.done)
+        return min(self._row.batch, left) if time.monotonic() < self._until else 0
 
-    def add(self, count: int) -> None:
-        """So many more are done, without a violation."""
-        self.done += count
-        if self._is_kept:
-            fresh = self._path.with_suffix(".new")
-            fresh.write_text(json.dumps({"done": self.done}))
-            fresh.replace(self._path)
+    def add(self, done: int, seconds: float, *, violations: int = 0, fault: str | None = None) -> None:
+        """Write the result of a batch down."""
+        self.done += done
+        keep_result(
+            Result(
+                row=self._row.name,
+                size="long" if is_long() else "ci",
+                commit=os.environ.get("FAULTS_COMMIT", "unknown"),
+                at=time.time(),
+                seconds=round(seconds, 1),
+                done=done,
+                violations=violations,
+                fault=fault,
+            ),
+            self._folder,
+        )
+
+
+def read_results(row: str, folder: Path = KEPT) -> list[Result]:
+    """All results of a row, oldest first."""
+    return [Result(**line) for line in read_lines(_path(row, folder))]
+
+
+def keep_result(result: Result, folder: Path = KEPT) -> None:
+    """Append a result to its row's file."""
+    make_folder(folder)
+    path = _path(result.row, folder)
+    path.parent.mkdir(exist_ok=True)
+    lines = JsonLines(path)
+    lines.write(vars(result))
+    lines.close()
+
+
+def forget_results(row: str, folder: Path = KEPT) -> None:
+    """Start a row anew."""
+    _path(row, folder).unlink(missing_ok=True)
 
 
 def make_folder(folder: Path) -> Path:
@@ -89,3 +138,7 @@ def make_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ".gitignore").write_text("*\n")
     return folder
+
+
+def _path(row: str, folder: Path) -> Path:
+    return folder / "results" / f"{row}.jsonl"

@@ -14,7 +14,7 @@ from tests.faults.planted import BUGS, Bug, NotPlanted, plant
 from tests.faults.points import Order, Points
 from tests.faults.proxy import PostgresCut, PostgresProxy, ToolCut, ToolProxy
 from tests.faults.scenarios import SCENARIOS
-from tests.faults.sizes import Progress, Row
+from tests.faults.sizes import Progress, Row, read_results
 
 ROW = Row(name="example", what="nothing", ci=10, long=100, batch=30, test="none.py")
 
@@ -75,16 +75,26 @@ def test_points_count_from_the_marker_on(tmp_path: Path):
     assert (tmp_path / "log").read_text() == "sql:1 before execute\nsql:2 after execute something\n"
 
 
-def test_an_interrupted_long_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_long_runs_add_up_and_stop_when_their_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FAULTS", "long")
-    monkeypatch.delenv("FAULTS_COUNT", raising=False)
+    for name in ("FAULTS_COUNT", "FAULTS_FOR"):
+        monkeypatch.delenv(name, raising=False)
     first = Progress(ROW, tmp_path)
-    assert (first.left, first.next_batch) == (100, 30)
-    first.add(80)
+    assert first.next_batch == 30
+    first.add(30, 1.0)
+    first.add(50, 1.0)
+    first.add(0, 1.0, violations=1)
     second = Progress(ROW, tmp_path)
-    assert (second.done, second.left, second.next_batch) == (80, 20, 20)
+    assert (second.done, second.next_batch) == (80, 20)
+    monkeypatch.setenv("FAULTS_FOR", "0")
+    assert Progress(ROW, tmp_path).next_batch == 0
+    monkeypatch.delenv("FAULTS_FOR")
     monkeypatch.setenv("FAULTS", "1")
-    assert Progress(ROW, tmp_path).left == ROW.ci
+    Progress(ROW, tmp_path).add(10, 1.0)
+    assert (Progress(ROW, tmp_path).done, Progress(ROW, tmp_path).next_batch) == (0, ROW.ci)
+    assert [(result.size, result.done, result.is_good) for result in read_results(ROW.name, tmp_path)] == [
+        ("long", 30, True), ("long", 50, True), ("long", 0, False), ("ci", 10, True),
+    ]  # fmt: skip
 
 
 def test_a_bug_that_waits_for_something_cannot_be_planted(monkeypatch: pytest.MonkeyPatch):

@@ -10,11 +10,11 @@ import pytest
 
 from gateway.ledger.embedded import EmbeddedPostgres
 from tests.faults.fleet import Fleet
-from tests.faults.harness import RECOVERY_S, fresh_database, judge, open_run, run_row, summarize
+from tests.faults.harness import RECOVERY_S, fresh_database, judge, open_run, run_batch, run_row
 from tests.faults.load import Client, Wish, new_wish
 from tests.faults.points import KINDS, MARKER
 from tests.faults.run_index import Violation
-from tests.faults.sizes import ROWS, is_long
+from tests.faults.sizes import ROWS, Progress, is_long
 
 CLASSES = {"safe": "look", "keyed": "write_keyed", "probe": "write_probe", "never": "write_never"}
 AT_ONCE = 3
@@ -25,15 +25,11 @@ SPARE_POINTS = 3
 @pytest.mark.skipif(is_long(), reason="the long row draws its points: see below")
 @pytest.mark.parametrize("name", CLASSES)
 async def test_dying_at_each_point_of_a_call_breaks_nothing(name: str, postgres: EmbeddedPostgres):
-    async def batch(_: int, __: int) -> list[Violation]:
-        tool = CLASSES[name]
-        async with fresh_database(postgres) as url, open_run(url, ("g1",), subjects=AT_ONCE) as (fleet, client):
-            points = await discover(fleet, client, tool)
-            orders = [(tool, kind, number) for kind in KINDS for number in range(1, points[kind] + SPARE_POINTS + 1)]
-            return await die_at_each(fleet, client, orders, f"points-{name}")
-
-    found = await batch(0, 0)
-    assert found == [], summarize(found)
+    tool = CLASSES[name]
+    async with fresh_database(postgres) as url, open_run(url, ("g1",), subjects=AT_ONCE) as (fleet, client):
+        points = await discover(fleet, client, tool)
+        orders = [(tool, kind, number) for kind in KINDS for number in range(1, points[kind] + SPARE_POINTS + 1)]
+        await run_batch(Progress(ROWS["points"]), len(orders), lambda: die_at_each(fleet, client, orders, f"points-{name}"))
 
 
 @pytest.mark.skipif(not is_long() and not ROWS["points"].wanted, reason="CI dies at each point once: see above")

@@ -35,7 +35,7 @@ async def test_of_a_hundred_duplicates_one_has_an_effect_and_none_gets_an_error(
             for _ in range(count):
                 wish = new_wish(chance.choice(("write_keyed", "write_probe", "write_never", "spend")), chance.choice(("ok", "slow")))
                 actions.append(wish.args["action"])
-                told = await asyncio.gather(*(client.send(NAMES[number % 2], wish) for number in range(DUPLICATES)))
+                told = await asyncio.gather(*(client.send(NAMES[number % 2], wish, patience_s=60) for number in range(DUPLICATES)))
                 assert {operation.http for operation in told} == {200}
                 odd = Counter(reason_code(operation) for operation in told if operation.status not in DONE | {"in_progress"})
                 assert not odd, f"{wish.tool}: {dict(odd)}"

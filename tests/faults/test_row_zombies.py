@@ -39,13 +39,12 @@ async def _freeze_and_thaw(fleet: Fleet, client: Client, names: Sequence[str], c
         await asyncio.to_thread(fleet.start, name, STOP_AT=_draw_order(chance))
     wishes = [new_wish(chance.choice(TOOLS), chance.choice(("ok", "slow")), subject=f"s{1 + place:04d}") for place in range(len(names))]
     sending = [
-        asyncio.create_task(client.send(name, wish, headers={MARKER: "1"}, patience_s=FROZEN_S * 2))
+        asyncio.create_task(client.send(name, wish, headers={MARKER: "1"}, patience_s=FROZEN_S * 4))
         for name, wish in zip(names, wishes, strict=True)
     ]
-    await asyncio.sleep(1.0)
-    assert all(map(fleet.is_frozen, names)), "a gateway did not come to its point"
+    await asyncio.gather(*map(fleet.wait_until_frozen, names))
     repeats = [asyncio.create_task(client.send("g2", wish)) for wish in wishes]
-    await asyncio.sleep(FROZEN_S - 1.0)
+    await asyncio.sleep(FROZEN_S)
     for name in names:
         fleet.thaw(name)
     await asyncio.gather(*sending, *repeats)

@@ -25,7 +25,7 @@ from tests.faults.dump import IS_ADMITTED
 from tests.faults.evidence import JsonLines
 
 HANG_S = 30.0
-LATE_S = 2.0
+LATE_S = 1.0
 SLOW_S = 0.25
 HUGE_BYTES = 1024 * 1024
 
