@@ -7,9 +7,11 @@ and always run.
 """
 
 import os
+from collections.abc import Generator
 
 import pytest
 
+from tests.faults.fleet import Launcher
 from tests.faults.sizes import is_on
 
 collect_ignore_glob = [] if is_on() else ["test_row_*.py", "test_planted.py", "test_scenarios.py"]
@@ -32,3 +34,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.name.startswith(("test_row_", "test_planted", "test_scenarios")):
             item.add_marker(pytest.mark.faults)
+
+
+@pytest.fixture(scope="session")
+def launcher() -> Generator[Launcher]:
+    """One launcher for all scenarios: importing the gateway takes longer than most of them wait."""
+    launcher = Launcher()
+    yield launcher
+    launcher.close()

@@ -71,10 +71,31 @@ class Gateway:
             return False
 
 
+class Launcher:
+    """A process that has imported everything and forks gateways on order (launch.py); fleets may share one."""
+
+    def __init__(self) -> None:
+        self._process = _start("tests.faults.launch")
+        _read_line(self._process)
+
+    def fork(self, order: Mapping[str, Any]) -> psutil.Process:
+        """A gateway as `order` says."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return psutil.Process(_read_line(self._process)["pid"])
+
+    def close(self) -> None:
+        """End it, and whatever it forked."""
+        _end_with_stdin(self._process)
+
+
 class Fleet:
     """Gateways by name, their database, their tool service, the history of their clients."""
 
-    def __init__(self, folder: Path, database_url: str, *, subjects: int = 0, tool_origin: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, database_url: str, *, subjects: int = 0, tool_origin: str | None = None, launcher: Launcher | None = None
+    ) -> None:
         self.folder = folder
         self.database_url = database_url
         self.bundle = _copy_bundle(folder / "bundle", subjects)
@@ -85,8 +106,8 @@ class Fleet:
         self._effects = folder / "effects"
         self._tool = _start("tests.faults.tool_service", str(self._effects), "--database-url", database_url)
         self.tool_url: str = _read_line(self._tool)["url"]
-        self._launcher = _start("tests.faults.launch")
-        _read_line(self._launcher)
+        self._has_own_launcher = launcher is None
+        self._launcher = launcher or Launcher()
         self._started = 0
         self._starting = threading.Lock()
         self.config = _write_config(folder, tool_origin or self.tool_url)
@@ -123,10 +144,7 @@ class Fleet:
             "stdout": str(stdout),
             "stderr": str(stderr),
         }  # fmt: skip
-        assert self._launcher.stdin is not None
-        self._launcher.stdin.write(json.dumps(order) + "\n")
-        self._launcher.stdin.flush()
-        process = psutil.Process(_read_line(self._launcher)["pid"])
+        process = self._launcher.fork(order)
         self.gateways[name] = Gateway(name=name, process=process, url="", stderr=stderr)
 
     def wait(self, name: str) -> Gateway:
@@ -209,16 +227,9 @@ class Fleet:
         """End everything that was started here."""
         for name in list(self.gateways):
             self._end(name, signal.SIGKILL)
-        for process in (self._launcher, self._tool):
-            if process.stdin is not None:
-                process.stdin.close()
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(5)
-            if process.stdout is not None:
-                process.stdout.close()
+        _end_with_stdin(self._tool)
+        if self._has_own_launcher:
+            self._launcher.close()
         self.recorder.close()
         self._check_orphans()
 
@@ -281,6 +292,18 @@ def _start(module: str, *args: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", module, *args], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
+
+
+def _end_with_stdin(process: "subprocess.Popen[str]") -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(5)
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 def _read_line(process: "subprocess.Popen[str]") -> dict[str, Any]:

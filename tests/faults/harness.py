@@ -16,7 +16,7 @@ from gateway.ledger.embedded import EmbeddedPostgres
 from gateway.ledger.migrate import APP_ROLE
 from tests.conftest import TEMPLATE, url_of
 from tests.faults.checker import check
-from tests.faults.fleet import Fleet, open_fleet
+from tests.faults.fleet import Fleet, Launcher, open_fleet
 from tests.faults.load import Client
 from tests.faults.run_index import RunIndex, Violation
 from tests.faults.sizes import KEPT, ROWS, Progress, make_folder
@@ -36,10 +36,10 @@ async def open_run(database_url: str, gateways: Sequence[str] = ("g1", "g2"), **
 
 
 @asynccontextmanager
-async def fresh_fleet(server: EmbeddedPostgres) -> AsyncGenerator[Fleet]:
+async def fresh_fleet(server: EmbeddedPostgres, launcher: Launcher) -> AsyncGenerator[Fleet]:
     """A fleet on a new database, without gateways yet."""
     async with fresh_database(server) as url:
-        with open_fleet(url) as fleet:
+        with open_fleet(url, launcher=launcher) as fleet:
             yield fleet
 
 

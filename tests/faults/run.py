@@ -1,6 +1,6 @@
 """Runs the fault tests row by row: ``python -m tests.faults.run [--long] [--rows kills,cuts] [--for 8m]``.
 
-Rows that mostly wait run beside rows that mostly work, in two lanes (--lanes 1 for one after the other, as --long always
+Rows that mostly wait run beside rows that mostly work, in three lanes (--lanes 1 for one after the other, as --long always
 does); the row whose bound is seconds goes first and alone. A long run keeps its results after every batch, and the next one
 goes on where they end; --for is the time that each row of it has, --fresh starts anew. Exit code 4 where a row failed or
 none ran, 1 where one could not be run.
@@ -25,9 +25,9 @@ WORDS = {"commits": "commits", "cuts": "answers_of_tools", "duplicates": "duplic
 """Rows that share a file, by words of their test's name."""
 ALONE = ("log_head",)
 """Rows with a bound in seconds: nothing else of ours runs meanwhile."""
-WAITING = ("planted", "restarts", "cuts", "scenarios", "commits", "zombies")
-"""Rows that mostly wait for leases and restarts, the longest first."""
-WORKING = tuple(name for name in FILES if name not in {*WAITING, *ALONE})
+WAITING = (("planted", "zombies"), ("scenarios", "restarts", "cuts", "commits"))
+"""Rows that mostly wait for leases and restarts, in two lanes."""
+WORKING = tuple(name for name in FILES if name not in {*WAITING[0], *WAITING[1], *ALONE})
 TAIL = 60
 EXIT_UNEXPECTED, EXIT_FAILED = 1, 4
 _PYTEST_FAILED = frozenset({1, 5})
@@ -155,7 +155,7 @@ def main() -> int:
         "--for", dest="seconds", type=_read_duration, metavar="TIME", help="with --long: how long each row may go on, such as 8m"
     )
     parser.add_argument("--fresh", action="store_true", help="with --long: forget the results of earlier runs")
-    parser.add_argument("--lanes", type=int, choices=(1, 2), default=2, help="rows at once")
+    parser.add_argument("--lanes", type=int, choices=(1, 3), default=3, help="rows at once")
     parser.add_argument("--rows", default=",".join(FILES), help="some rows only, by name")
     given = parser.parse_args()
     chosen = given.rows.split(",")
@@ -168,7 +168,7 @@ def main() -> int:
     environment = {"FAULTS": "long" if given.long else "1", "FAULTS_COMMIT": _name_commit(), "FAULTS_FOR": str(given.seconds or "")}
     runner = Runner(make_folder(KEPT), environment, len(chosen))
     runner.run_lanes([[name for name in ALONE if name in chosen]])
-    lanes = [WORKING, WAITING] if given.lanes > 1 and not given.long else [(*WORKING, *WAITING)]
+    lanes = [WORKING, *WAITING] if given.lanes > 1 and not given.long else [(*WORKING, *WAITING[0], *WAITING[1])]
     runner.run_lanes([[name for name in lane if name in chosen] for lane in lanes])
     runner.summarize(is_long=given.long)
     return min((outcome.exit_code for outcome in runner.outcomes if not outcome.is_good), default=0)
