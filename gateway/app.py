@@ -81,7 +81,7 @@ class Running:
     draining: asyncio.Event
     revisions: Revisions
     revision: str
-    """The revision that was served first."""
+    """The revision in force when it was ready."""
 
 
 def report_fault(error: Exception) -> None:
@@ -111,15 +111,14 @@ async def check_files(files: Mapping[str, bytes]) -> Report:
 
 
 @asynccontextmanager
-async def open_gateway(settings: Settings, *, report: Report, dev: "DevMode | None" = None) -> AsyncGenerator[Running]:
+async def open_gateway(settings: Settings, *, report: Report | None, dev: "DevMode | None" = None) -> AsyncGenerator[Running]:
     """Everything between the database and the HTTP application, closed in reverse order.
 
-    `report` is what `check` found of the bundle to serve. Raises StartError, SettingsError.
+    `report` is what `check` found of the bundle to put in force; None: whatever is in force already. Raises StartError,
+    SettingsError.
     """
     is_dev = dev is not None
-    if report.checked is None or not report.is_good:
-        raise BundleRefused(report)
-    bundle = report.checked.bundle
+    checked = _passed(report) if report is not None else None
     async with AsyncExitStack() as stack:
         opa_bundles = BundleShelf(_build_signer(settings))
         executors = _build_executors(settings, dev)
@@ -138,7 +137,12 @@ async def open_gateway(settings: Settings, *, report: Report, dev: "DevMode | No
             new_id=uuid7,
             report=report_fault,
         )
-        await _activate_first(revisions, store, report.checked, is_dev=is_dev)
+        if checked is not None:
+            await put_in_force(revisions, checked, by="serve --bundle", replaces_any=is_dev)
+        await revisions.look()
+        in_force = revisions.current(TENANT)
+        if in_force is None:
+            raise StartError("no bundle is active on this database that can run here. Name one: gateway serve --bundle DIR")
         tasks, draining = TaskSet(), asyncio.Event()
         keys = [_read_key(key) for key in settings.keys] + (_dev_keys() if is_dev else [])
         path = build_path(keys=keys, ledger=ledger, engine=engine, executor=executors, new_id=uuid7, report=report_fault)
@@ -184,7 +188,7 @@ async def open_gateway(settings: Settings, *, report: Report, dev: "DevMode | No
             readiness=check_readiness,
         )
         app = create_app(services, allowed_hosts=DEV_HOSTS if is_dev else None)
-        yield Running(app=app, tasks=tasks, draining=draining, revisions=revisions, revision=bundle.revision)
+        yield Running(app=app, tasks=tasks, draining=draining, revisions=revisions, revision=in_force.bundle.revision)
 
 
 @asynccontextmanager
@@ -235,18 +239,23 @@ def _build_executors(settings: Settings, dev: DevMode | None) -> Executors:
     )
 
 
-async def _activate_first(revisions: Revisions, store: PostgresRevisions, checked: CheckedBundle, *, is_dev: bool) -> None:
-    """Put the bundle to serve in force; with --dev in place of any other, else only where none is."""
+def _passed(report: Report) -> CheckedBundle:
+    if report.checked is None or not report.is_good:
+        raise BundleRefused(report)
+    return report.checked
+
+
+async def put_in_force(revisions: Revisions, checked: CheckedBundle, *, by: str, replaces_any: bool) -> None:
+    """Activate a folder that is served: in place of any other with `replaces_any`, else only where none is active. Raises StartError."""
     try:
         revisions.check_here(TENANT, checked.bundle)
-        other = await store.read_in_force(TENANT, known_epoch=None) if is_dev else None
-        await revisions.activate(TENANT, checked, by="serve --bundle", replaces=other.revision if other else None)
+        await revisions.activate(TENANT, checked, by=by, replaces=await revisions.newest(TENANT) if replaces_any else None)
     except RevisionRefused as refused:
         raise SettingsError("tools that cannot run on this gateway:\n  " + "\n  ".join(refused.problems)) from None
     except OtherRevisionActive as active:
         raise StartError(
-            f"another revision is active: {active.revision}. Activate {checked.bundle.revision} first (gateway bundle push --activate), "
-            "or serve without --bundle what is active."
+            f"another revision is active: {active.revision}. Serve it by leaving --bundle out, and put yours in force with: "
+            "gateway bundle push DIR --activate"
         ) from None
 
 

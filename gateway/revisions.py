@@ -102,6 +102,12 @@ class Revisions:
                 return known
             return await self._put_in_force(tenant, row)
 
+    async def newest(self, tenant: str) -> str | None:
+        """The revision in force by the ledger, whether it runs here or not; None where there is none."""
+        known = self._in_force.get(tenant)
+        row = await self._store.read_in_force(tenant, known_epoch=known.epoch if known else None)
+        return row.revision if row else None
+
     async def follow(self) -> None:
         """Follow the ledger until cancelled. A fault is reported and does not end it."""
         while True:

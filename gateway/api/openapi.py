@@ -26,6 +26,7 @@ _PROBLEMS = {
     409: "It is in another state",
     413: "The body is too large",
     415: "Only application/json, not compressed",
+    422: "It was read, and did not pass its checks",
     503: "Nothing was done; repeat later",
 }
 

@@ -43,6 +43,7 @@ _TITLES = {
     413: "Body too large",
     415: "Unsupported media type",
     417: "Expectation failed",
+    422: "Not acceptable",
     429: "Too many requests",
     500: "Internal error",
     503: "Not available",

@@ -7,8 +7,19 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel
 
-from gateway.api import approvals, calls, decisions, executions, health, opa_bundle, operations
+from gateway.api import approvals, bundles, calls, decisions, executions, health, opa_bundle, operations
 from gateway.api.approvals import ApprovalItem, ApprovalPage, Approve, Deny
+from gateway.api.bundles import (
+    Activate,
+    ActiveRevision,
+    ControlList,
+    Push,
+    PushedRevision,
+    Restrict,
+    Restricted,
+    RevisionPage,
+    RevisionWithFiles,
+)
 from gateway.api.envelope import CallRequest, EvaluationRequest, RoundRequest
 from gateway.api.executions import Report
 from gateway.api.operations import BudgetPage, CallPage, Resolution, Resolve
@@ -143,6 +154,7 @@ class Route:
 APPROVER = frozenset({Role.APPROVER})
 AGENT = frozenset({Role.AGENT})
 AUDITOR = frozenset({Role.AUDITOR})
+AUTHOR = frozenset({Role.AUTHOR})
 OPERATOR = frozenset({Role.OPERATOR})
 
 _PAGING = (
@@ -256,6 +268,34 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="GET", path="/v1/bundles/active.tar.gz", handler=opa_bundle.get_active_bundle, roles=frozenset({Role.ENGINE, Role.AUTHOR}),
         answer=None, answer_type=CONTENT_TYPE, summary="The policies in force, as a bundle for OPA", other_statuses=(304, 404),
+    ),
+    Route(
+        method="POST", path="/v1/bundles", handler=bundles.push, roles=AUTHOR, body=Push, answer=PushedRevision,
+        summary="Check a revision and keep it", other_statuses=(422, 503),
+    ),
+    Route(
+        method="GET", path="/v1/bundles", handler=bundles.list_revisions, roles=AUTHOR, answer=RevisionPage,
+        summary="Kept revisions, newest first", other_statuses=(503,), parameters=_PAGING,
+    ),
+    Route(
+        method="POST", path="/v1/bundles/rollback", handler=bundles.roll_back, roles=AUTHOR, body=Activate, answer=ActiveRevision,
+        summary="Put the revision in force again that was so before", other_statuses=(404, 409, 422, 503),
+    ),
+    Route(
+        method="GET", path="/v1/bundles/{revision}", handler=bundles.get_revision, roles=AUTHOR, answer=RevisionWithFiles,
+        summary="A kept revision with its files; `active` is the one in force", other_statuses=(404, 503),
+    ),
+    Route(
+        method="POST", path="/v1/bundles/{revision}/activate", handler=bundles.activate, roles=AUTHOR, body=Activate,
+        answer=ActiveRevision, summary="Put a kept revision in force on every gateway", other_statuses=(404, 409, 422, 503),
+    ),
+    Route(
+        method="GET", path="/v1/controls", handler=bundles.list_controls, roles=OPERATOR, answer=ControlList,
+        summary="What is out of service, and why", other_statuses=(503,),
+    ),
+    Route(
+        method="POST", path="/v1/controls", handler=bundles.post_control, roles=OPERATOR, body=Restrict, answer=Restricted,
+        summary="Take an agent, a tool or the tenant out of service, or put it back", other_statuses=(404, 503),
     ),
     Route(method="GET", path="/healthz", handler=health.get_health, answer=Health, summary="The process answers"),
     Route(method="GET", path="/readyz", handler=health.get_readiness, answer=Readiness, summary="Calls can be governed", other_statuses=(503,)),

@@ -9,8 +9,10 @@ from gateway.cli.terminal import WholeSentences
 
 _COMMANDS = {
     "budgets": "gateway.cli.budgets:budgets",
+    "bundle": "gateway.cli.bundle:bundle",
     "calls": "gateway.cli.calls:calls",
     "check": "gateway.cli.check:check",
+    "controls": "gateway.cli.controls:controls",
     "db": "gateway.cli.db:db",
     "decisions": "gateway.cli.decisions:decisions",
     "demo": "gateway.cli.demo:demo",

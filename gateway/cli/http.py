@@ -25,11 +25,13 @@ _R = TypeVar("_R")
 
 
 class ExitCode(IntEnum):
-    """Exit codes of all commands; 3 to 7 belong to bundles, tests and integrity."""
+    """Exit codes of all commands; 5 to 7 belong to impact and integrity."""
 
     OK = 0
     UNEXPECTED = 1
     USAGE = 2
+    INVALID = 3
+    TESTS_FAILED = 4
     NOT_FOUND = 8
     NOT_PERMITTED = 9
     UNREACHABLE = 10
@@ -106,7 +108,9 @@ def _refused(status: int, document: Any) -> CommandFailed:
     known = cast("dict[str, Any]", document) if isinstance(document, dict) else {}
     detail = known.get("detail") or known.get("title") or "no detail given"
     match status:
-        case 400 | 422:
+        case 422:
+            code = ExitCode.TESTS_FAILED if known.get("code") == "BUNDLE_TESTS_FAILED" else ExitCode.INVALID
+        case 400:
             code = ExitCode.USAGE
         case 401 | 403:
             code = ExitCode.NOT_PERMITTED
@@ -116,7 +120,9 @@ def _refused(status: int, document: Any) -> CommandFailed:
             code = ExitCode.UNREACHABLE
         case _:
             code = ExitCode.UNEXPECTED
-    return CommandFailed(f"{known.get('code') or f'HTTP {status}'}: {detail}", code)
+    lines = [f"{known.get('code') or f'HTTP {status}'}: {detail}"]
+    lines += [f"  {error.get('pointer')}: {error.get('message')}" for error in known.get("errors", [])]
+    return CommandFailed("\n".join(lines), code)
 
 
 def path_segment(decision_id: str) -> str:

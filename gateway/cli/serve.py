@@ -16,7 +16,8 @@ import structlog
 from aiohttp import web
 
 from gateway.api.server import make_runner
-from gateway.app import DEV_HOSTS, BundleRefused, DevMode, StartError, check, open_gateway, operator_database
+from gateway.app import DEV_HOSTS, BundleRefused, DevMode, Running, StartError, check, open_gateway, operator_database, put_in_force
+from gateway.bundle.watch import changes
 from gateway.cli.check import show_report
 from gateway.cli.protocol_log import log_protocol
 from gateway.cli.settings import (
@@ -41,7 +42,10 @@ _CLOSE_S = 15.0
 
 @click.command()
 @click.option(
-    "--bundle", "bundle_dir", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True, help="Folder to serve."
+    "--bundle",
+    "bundle_dir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder to put in force and serve; without it, what is in force already.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one.")
@@ -53,7 +57,7 @@ _CLOSE_S = 15.0
 )
 @click.option("--worker-line", type=int, hidden=True, help="Descriptor of the line to the parent that started this worker.")
 def serve(
-    bundle_dir: Path,
+    bundle_dir: Path | None,
     host: str,
     port: int,
     config: Path | None,
@@ -66,6 +70,9 @@ def serve(
     is_dev: bool,
 ) -> None:
     """Check a bundle, put it in force and serve it until SIGTERM or Ctrl-C.
+
+    Where another revision is in force already, --bundle is an error: `gateway bundle` changes what is in force. With --dev
+    the folder counts, and is followed: what is saved there is in force a second later, unless a check fails.
 
     Prints one JSON line when ready. Stopping lets running executions end first. With --workers this process watches the
     others: it replaces one that dies, and ends when all have ended. Limits of the settings hold for each worker.
@@ -86,7 +93,7 @@ def serve(
         sys.exit(failed.exit_code)
     except BundleRefused as refused:
         with contextlib.redirect_stdout(sys.stderr):  # stdout is for the ready line
-            show_report(refused.report, bundle_dir, "table")
+            show_report(refused.report, bundle_dir or Path(), "table")
         sys.exit(EXIT_INVALID)
     except SettingsError as error:
         fail(str(error), EXIT_USAGE)
@@ -98,7 +105,7 @@ def serve(
         fail(f"{fault.reason_code}: {fault.detail}", EXIT_UNEXPECTED)
 
 
-async def _serve(settings: Settings, bundle_dir: Path, host: str, port: int, *, is_dev: bool, parent: Parent | None) -> None:
+async def _serve(settings: Settings, bundle_dir: Path | None, host: str, port: int, *, is_dev: bool, parent: Parent | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -106,14 +113,18 @@ async def _serve(settings: Settings, bundle_dir: Path, host: str, port: int, *, 
         parent.watch(on_end=stop.set)
     async with _sample_service(settings, is_dev=is_dev) as travel_api:
         dev = DevMode(travel_api=travel_api) if travel_api is not None else None
-        async with open_gateway(settings, report=await check(bundle_dir), dev=dev) as running:
+        async with open_gateway(settings, report=await check(bundle_dir) if bundle_dir else None, dev=dev) as running:
             runner = make_runner(running.app, patience_s=settings.drain_s)
             await runner.setup()
             try:
                 await listen(runner, host, port, is_shared=parent is not None)
                 listening = {"event": "listening", "url": _url_of(runner), "sample_service": travel_api, "revision": running.revision}
                 _announce(listening) if parent is None else parent.tell(listening)
-                await stop.wait()
+                async with asyncio.TaskGroup() as watching:
+                    watch = watching.create_task(_follow(bundle_dir, running)) if is_dev and bundle_dir is not None else None
+                    await stop.wait()
+                    if watch is not None:
+                        watch.cancel()
                 running.draining.set()
             finally:
                 await runner.cleanup()
@@ -138,6 +149,22 @@ async def _serve_with_workers(settings: Settings, count: int, arguments: list[st
             asyncio.get_running_loop().add_signal_handler(number, crew.stop)
         # Held here too: the embedded PostgreSQL outlives every worker, however they end.
         await crew.serve(count, hold=lambda: operator_database(settings), announce=_announce)
+
+
+async def _follow(folder: Path, running: Running) -> None:
+    """Put in force what is saved in the folder, where it passes its checks; else say why not, and the revision before stays."""
+    async for _ in changes(folder):
+        try:
+            report = await check(folder)
+            with contextlib.redirect_stdout(sys.stderr):
+                show_report(report, folder, "table")
+            if report.checked is not None and report.is_good:
+                await put_in_force(running.revisions, report.checked, by="serve --dev", replaces_any=True)
+                click.echo(f"{folder}: in force now: {report.checked.bundle.revision}", err=True)
+            else:
+                click.echo(f"{folder}: the revision before stays in force", err=True)
+        except (StartError, SettingsError, GatewayFault) as error:
+            click.echo(f"{folder}: the revision before stays in force: {error}", err=True)
 
 
 def _announce(ready: Mapping[str, Any]) -> None:

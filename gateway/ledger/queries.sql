@@ -58,7 +58,7 @@ SELECT files FROM revisions WHERE tenant = $1 AND revision = $2;
 
 -- name: list_revisions
 -- Revisions with their last activation, newest first; one of them where it is named.
-SELECT revision, name, note, pushed_by, pushed_at, last.activated_at, last.activated_by,
+SELECT revisions.revision, name, note, pushed_by, pushed_at, last.activated_at, last.activated_by,
        coalesce(controls.revision = revisions.revision, false) AS is_active
 FROM revisions LEFT JOIN controls USING (tenant)
 LEFT JOIN LATERAL (SELECT activated_at, activated_by FROM activations

@@ -16,8 +16,8 @@ from gateway.policy.launch import close_pipes, frame, start_worker
 
 _HEAD = struct.Struct(">IB")
 _BATCH_BYTES = 64 * 1024
-_GRACE_S = 0.1
-"""The worker's own timer fires first; the gateway's is for a worker that no timer can end."""
+_GRACE_S = 1.0
+"""The worker's own timer counts CPU time and fires first; the gateway's counts seconds, for a worker that stands still."""
 
 
 class Evaluation:
@@ -92,7 +92,7 @@ class WorkerProcess:
             status = await asyncio.to_thread(self._process.wait, 1.0)
         except subprocess.TimeoutExpired:
             status = await self.end()
-        if self._is_overdue or status == -signal.SIGALRM:
+        if self._is_overdue or status == -signal.SIGPROF:
             return ReasonCode.POLICY_TIMEOUT, "the evaluation exceeded its time limit"
         if status in (-signal.SIGKILL, -signal.SIGTERM):
             return ReasonCode.POLICY_ENGINE_UNAVAILABLE, "the worker was ended from outside"

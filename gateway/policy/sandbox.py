@@ -3,6 +3,7 @@
 import contextlib
 import os
 import select
+import signal
 import subprocess
 from collections.abc import Mapping
 from typing import Any, Self
@@ -93,5 +94,5 @@ class Sandbox:
     def _status(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             status = self._process.wait(0.5)
-            return "time limit" if status == -14 else f"status {status}"
+            return "time limit" if status == -signal.SIGPROF else f"status {status}"
         return "no answer in time"
