@@ -38,7 +38,7 @@ class Push(_Body):
 
 
 class Activate(_Body):
-    """Body of ``POST /v1/bundles/{revision}/activate`` and of ``POST /v1/bundles/rollback``."""
+    """Body of ``POST /v1/bundles/{revision}/activate`` and of ``POST /v1/bundles/active/rollback``."""
 
     replaces: Revision | None = None
     """The revision that it is to replace; where another one is in force, nothing changes. Without it: whatever is in force."""

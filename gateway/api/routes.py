@@ -278,7 +278,7 @@ ROUTES: tuple[Route, ...] = (
         summary="Kept revisions, newest first", other_statuses=(503,), parameters=_PAGING,
     ),
     Route(
-        method="POST", path="/v1/bundles/rollback", handler=bundles.roll_back, roles=AUTHOR, body=Activate, answer=ActiveRevision,
+        method="POST", path="/v1/bundles/active/rollback", handler=bundles.roll_back, roles=AUTHOR, body=Activate, answer=ActiveRevision,
         summary="Put the revision in force again that was so before", other_statuses=(404, 409, 422, 503),
     ),
     Route(

@@ -137,7 +137,7 @@ def activate_bundle(*, gateway: GatewayHttp, revision: str, replaces: str | None
 def roll_back(*, gateway: GatewayHttp, replaces: str | None, form: str) -> None:
     """Put the revision in force again that was so before the active one."""
     replaces = None if replaces is None else _whole(gateway, replaces)
-    _tell(gateway.post("/v1/bundles/rollback", {"replaces": replaces}), form, "is in force")
+    _tell(gateway.post("/v1/bundles/active/rollback", {"replaces": replaces}), form, "is in force")
 
 
 def _revision(gateway: GatewayHttp, revision: str) -> dict[str, Any]:

@@ -52,12 +52,11 @@ async def _until_served(gateway: Gateway) -> None:
 
 
 async def test_what_is_stopped_is_not_shown_either(gateway: Gateway):
-    key = {"idempotency_key": "a-key-of-this-suite"}
-    assert (await gateway.call("search_hotels", PARIS, run_id="r", **key))["result"]["data"]
+    assert (await gateway.call("search_hotels", PARIS, run_id="r", idempotency_key="a-key-of-this-suite"))["result"]["data"]
     await _control(gateway, "disable", "search_hotels")
     _, tools = await gateway.get("/v1/tools", workflow="trip_planning", on_behalf_of="ada")
     assert "search_hotels" not in [tool["name"] for tool in tools["tools"]]
-    repeated = await gateway.call("search_hotels", PARIS, run_id="r", **key)
+    repeated = await gateway.call("search_hotels", PARIS, run_id="r", idempotency_key="a-key-of-this-suite")
     assert (repeated["replayed"], repeated["result"]["data"], repeated["result"]["data_omitted"]) == (True, None, "not_permitted")
     await _control(gateway, "suspend", "travel-assistant")
     status, problem = await gateway.get("/v1/tools", workflow="trip_planning", on_behalf_of="ada")
