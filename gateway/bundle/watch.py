@@ -9,12 +9,12 @@ from gateway.bundle.folder import compute_revision, read_folder
 EVERY_S = 0.25
 
 
-async def changes(folder: Path) -> AsyncGenerator[None]:
-    """Yields whenever the content of the folder is another one than before, four times a second at most.
+async def changes(folder: Path, revision: str) -> AsyncGenerator[None]:
+    """Yields whenever the content of the folder is another one than before (`revision` at first), four times a second at most.
 
     Content counts, not times: a file that is saved unchanged, or touched, is no change.
     """
-    seen = await asyncio.to_thread(_content, folder)
+    seen: tuple[str, object] = (revision, ())
     while True:
         await asyncio.sleep(EVERY_S)
         now = await asyncio.to_thread(_content, folder)

@@ -153,7 +153,7 @@ async def _serve_with_workers(settings: Settings, count: int, arguments: list[st
 
 async def _follow(folder: Path, running: Running) -> None:
     """Put in force what is saved in the folder, where it passes its checks; else say why not, and the revision before stays."""
-    async for _ in changes(folder):
+    async for _ in changes(folder, running.revision):
         try:
             report = await check(folder)
             with contextlib.redirect_stdout(sys.stderr):
