@@ -33,6 +33,7 @@ from gateway.ledger.operations import PostgresOperations
 from gateway.ledger.postgres import PostgresLedger
 from gateway.ledger.recovery import PostgresRecovery
 from gateway.ledger.revisions import PostgresRevisions
+from gateway.ledger.runs import PostgresRuns
 from gateway.policy.embedded import EmbeddedEngine
 from gateway.policy.opa import OpaEngine
 from gateway.policy.opa_bundle import BundleShelf, BundleSigner
@@ -40,6 +41,9 @@ from gateway.policy.rego_tests import run_tests
 from gateway.recovery import Recovery
 from gateway.rehearsal import rehearse
 from gateway.revisions import OtherRevisionActive, RevisionRefused, Revisions
+from gateway.runs.model import Model
+from gateway.runs.parts import Parts
+from gateway.runs.service import Runs, Wakes
 from gateway.settings import ConnectionSettings, KeySettings, Settings, SettingsError
 from gateway.stages.authenticate import Key
 from gateway.tasks import TaskSet
@@ -172,6 +176,23 @@ async def open_gateway(settings: Settings, *, report: Report | None, dev: "DevMo
         )
         for work in (recovery.run(), revisions.follow()):
             stack.push_async_callback(_cancel, asyncio.create_task(work))
+        wakes = Wakes()
+        parts = Parts(
+            store=PostgresRuns(database),
+            ledger=ledger,
+            enforcer=enforcer,
+            model=_build_model(stack, settings),
+            in_force=revisions.current,
+            tasks=tasks,
+            draining=draining,
+            wake=wakes.wake,
+            report=report_fault,
+            new_id=uuid7,
+            now=lambda: datetime.now(UTC),
+            lease_s=settings.runs.lease_s,
+        )
+        runs = Runs(parts, wakes, tenants=lambda: revisions.tenants, max_runs=settings.runs.max_runs, max_streams=settings.runs.max_streams)
+        stack.push_async_callback(_cancel, asyncio.create_task(runs.keep()))
         services = Services(
             enforcer=enforcer,
             ledger=ledger,
@@ -181,6 +202,8 @@ async def open_gateway(settings: Settings, *, report: Report | None, dev: "DevMo
             revision_store=store,
             opa_bundles=opa_bundles,
             approvals=approvals,
+            runs=runs,
+            run_settings=settings.runs,
             tasks=tasks,
             draining=draining,
             new_id=uuid7,
@@ -223,6 +246,18 @@ async def _open_database(stack: AsyncExitStack, settings: Settings, *, is_dev: b
     if was_dev and not is_dev:
         raise StartError("this database was made by --dev. Give the gateway a data directory or database of its own.")
     return database
+
+
+def _build_model(stack: AsyncExitStack, settings: Settings) -> Model | None:
+    """The model that runs are driven with; None where no key for it is configured."""
+    key = settings.runs.read_key()
+    if key is None:
+        return None
+    from gateway.runs.gemini import Gemini  # noqa: PLC0415 - google-genai takes long to load, and few gateways drive runs
+
+    model = Gemini(key=key, base_url=settings.gemini_base_url, timeout_s=settings.runs.timeout_s)
+    stack.push_async_callback(model.close)
+    return model
 
 
 def _build_executors(settings: Settings, dev: DevMode | None) -> Executors:

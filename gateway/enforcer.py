@@ -52,6 +52,10 @@ SETTLE_PATIENCE_S = 3.0
 """How long an answer waits for a settlement beyond the tool's own timeout; afterwards the outcome is unknown to it."""
 
 
+Watch = Callable[[int, Admitted | Answer], None]
+"""Hears, by its position in the round, of a call that was decided or has ended. Must not raise or block."""
+
+
 def boot_time() -> float:
     """Seconds on a clock that nobody can set and that runs on while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
@@ -158,8 +162,12 @@ class Enforcer:
         found = await self._decide(call)
         return await self._finish(found) if isinstance(found, Admitted) else found
 
-    async def govern_round(self, calls: Sequence[Proposed]) -> list[Answer]:
-        """All calls of a turn: decided and admitted in order, executed in parallel; N in, N out, same order."""
+    async def govern_round(self, calls: Sequence[Proposed], *, watch: Watch | None = None) -> list[Answer]:
+        """All calls of a turn: decided and admitted in order, executed in parallel; N in, N out, same order.
+
+        `watch` hears of each call when it is decided (admitted, or answered at once), and of an admitted one when it has
+        ended. A call that repeats an earlier one of the round is not told of.
+        """
         twins, conflicting = _group_by_model_id(calls)
         pending: list[Answer | asyncio.Task[Answer]] = []
         is_away = False
@@ -174,7 +182,9 @@ class Enforcer:
                 pending.append(await self._refuse(call, Refusal(reason_code=ReasonCode.CONCURRENCY_LIMITED), "recall"))
             else:
                 found = await self._decide(call)
-                pending.append(self._tasks.start(self._finish(found)) if isinstance(found, Admitted) else found)
+                if watch is not None:
+                    watch(index, found)
+                pending.append(self._tasks.start(self._finish_watched(index, found, watch)) if isinstance(found, Admitted) else found)
                 # A database that hangs would make the rest wait one after the other, for nothing.
                 is_away = not isinstance(found, Admitted) and found["decision_id"] is None
         return [await entry if isinstance(entry, asyncio.Task) else entry for entry in pending]
@@ -315,6 +325,12 @@ class Enforcer:
             state, result = await self._ledger.look_again(tenant, known.decision_id)
             known = replace(known, state=state, result=result)
         return known
+
+    async def _finish_watched(self, index: int, call: Admitted, watch: Watch | None) -> Answer:
+        answer = await self._finish(call)
+        if watch is not None:
+            watch(index, answer)
+        return answer
 
     async def _finish(self, call: Admitted) -> Answer:
         # The execution goes on whatever becomes of this wait: a settlement may outlast the database's absence.

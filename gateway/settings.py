@@ -83,6 +83,38 @@ class KeySettings(_Section):
         return self
 
 
+class RunSettings(_Section):
+    """The model that runs are driven with, and what one run may use."""
+
+    key: SecretSource | None = None
+    """Of the Gemini API; GEMINI_API_KEY otherwise. Without either this gateway starts no runs."""
+    model: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$")] = "gemini-flash-latest"
+    """Used where a request names none."""
+    models: list[str] | None = None
+    """The models that requests may name; any where this is not set."""
+    timeout_s: Annotated[float, Field(gt=0, le=600)] = 120.0
+    """For one turn of the model."""
+    rounds: Annotated[int, Field(ge=1, le=100)] = 16
+    model_calls: Annotated[int, Field(ge=1, le=500)] = 32
+    """Requests to the model, repeated ones included."""
+    tokens: Annotated[int, Field(ge=1)] = 500_000
+    """After as many no further turn is asked for."""
+    duration_s: Annotated[float, Field(gt=0, le=43_200)] = 1_800.0
+    """Wall clock, with all that people take. Far below the life of idempotency keys, on which nothing runs twice."""
+    lease_s: Annotated[float, Field(ge=1, le=300)] = 15.0
+    """How long a run waits after its gateway died."""
+    max_runs: Annotated[int, Field(ge=1, le=10_000)] = 200
+    """Runs under way in one gateway."""
+    max_streams: Annotated[int, Field(ge=1, le=10_000)] = 500
+    """Open event streams of one gateway."""
+
+    def read_key(self) -> str | None:
+        """The key of the Gemini API, None where none is configured. Raises SettingsError."""
+        if self.key is not None:
+            return self.key.reader()()
+        return os.environ.get("GEMINI_API_KEY") or None
+
+
 def _check_database_url(url: str) -> str:
     if not url.startswith(("postgresql://", "postgres://")):
         raise PydanticCustomError("database_url", "must begin with postgresql://")
@@ -149,6 +181,9 @@ class Settings(_Section):
     """Executions at once; beyond it calls are told to come back."""
     drain_s: Annotated[float, Field(ge=0, le=600)] = 30.0
     """How long a stopping gateway waits for executions."""
+    gemini_base_url: str | None = None
+    """Origin that speaks the Gemini API; Google's otherwise."""
+    runs: RunSettings = RunSettings()
     travel_api: str | None = None
     """Origin of a running sample travel service; with --dev one is started where this is not set."""
 
@@ -162,6 +197,7 @@ _FROM_ENVIRONMENT = {
     "GATEWAY_DATABASE_CONNECTIONS": "database_connections",
     "GATEWAY_MAX_IN_FLIGHT": "max_in_flight",
     "GATEWAY_DRAIN_S": "drain_s",
+    "GATEWAY_GEMINI_BASE_URL": "gemini_base_url",
     "TRAVEL_API": "travel_api",
 }
 

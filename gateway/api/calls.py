@@ -13,9 +13,8 @@ from gateway.api.services import CALLER, SERVICES
 from gateway.api.turns import read_turn_request
 from gateway.dialects.registry import FORMATS
 from gateway.domain.answers import as_it_stands, refusal_details
-from gateway.domain.authority import find_scope, find_tool, has_permissions, may_see
+from gateway.domain.authority import find_scope, may_see, visible_tools
 from gateway.domain.call import Proposed, ProposedCall
-from gateway.domain.catalogue import ToolDeclaration
 from gateway.domain.decision import GatewayFault
 from gateway.domain.in_force import InForce
 from gateway.domain.principal import Caller, Role
@@ -130,15 +129,17 @@ async def get_tools(request: web.Request) -> web.Response:
         raise Problem(400, "PARAMETER_INVALID", "Name the `workflow`.")
     scope = find_scope(bundle, caller.name, workflow, request.query.get("on_behalf_of"), controls=controls)
     if isinstance(scope, ReasonCode):
-        raise Problem(403, scope.value, _TO_DEVELOPERS[scope])
-    found = [find_tool(bundle, scope, name, controls=controls) for name in scope.workflow.declaration.tools]
-    visible: list[ToolDeclaration] = [
-        tool.declaration for tool in found if not isinstance(tool, ReasonCode) and has_permissions(tool, scope.principal)
-    ]
+        raise why_no_tools(scope)
+    visible = [tool.declaration for tool in visible_tools(bundle, scope, controls=controls)]
     declare = FORMATS.get(request.query.get("format", "json"))
     if declare is None:
         raise Problem(400, "PARAMETER_INVALID", f"`format` is one of: {', '.join(FORMATS)}.")
     return json_response({"workflow": workflow, "revision": bundle.revision, "tools": declare(visible)})
+
+
+def why_no_tools(code: ReasonCode) -> Problem:
+    """What a developer is told whose agent may not use a workflow for a subject."""
+    return Problem(403, code.value, _TO_DEVELOPERS[code])
 
 
 def read_id(text: str) -> UUID:

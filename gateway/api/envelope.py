@@ -16,6 +16,7 @@ from gateway.api.problems import Problem, ProblemError
 from gateway.api.strict_json import Document, NotJson, defects_in, read_json
 from gateway.domain.call import ProposedCall
 from gateway.domain.catalogue import FieldError
+from gateway.domain.runs import MAX_PROMPT_CHARACTERS
 
 MAX_BODY_BYTES = 256 * 1024
 INLINE_BODY_BYTES = 16 * 1024
@@ -68,6 +69,18 @@ class EvaluationRequest(CallRequest):
     agent: Token | None = None
 
 
+class RunRequest(_Envelope):
+    """Body of ``POST /v1/runs``: what the gateway asks a model for, until it answers."""
+
+    workflow: Token
+    on_behalf_of: Token | None = None
+    prompt: Annotated[str, Field(min_length=1, max_length=MAX_PROMPT_CHARACTERS)]
+    model: (
+        Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$", description="The model; the gateway's own default otherwise.")] | None
+    ) = None
+    context: Annotated[dict[str, Any] | None, Field(description="Facts for policies, in the workflow's schema; null is `{}`.")] = None
+
+
 R = TypeVar("R", bound=CallRequest | RoundRequest)
 M = TypeVar("M", bound=BaseModel)
 
@@ -93,6 +106,16 @@ async def read_request(request: web.Request, model: type[R]) -> tuple[R, list[Pr
         for body, prefix, key in zip(bodies, prefixes, keys, strict=True)
     ]
     return envelope, calls
+
+
+async def read_run_request(request: web.Request) -> tuple[RunRequest, str | None]:
+    """The body of a request for a run, and its idempotency key. Raises Problem."""
+    document = await read_body(request)
+    body = check(RunRequest, document.value)
+    refuse_defects(document, (), body.context or {})
+    if found := defects_in(body.prompt):
+        raise Problem(400, "ENVELOPE_INVALID", "See `errors`.", errors=[ProblemError(pointer="/prompt", message=found[0].message)])
+    return body, read_key_header(request)
 
 
 async def read_plain_request(request: web.Request, model: type[M]) -> M:

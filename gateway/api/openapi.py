@@ -10,6 +10,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from gateway import __version__
 from gateway.api.problems import CONTENT_TYPE, ProblemDetails
 from gateway.api.routes import ROUTES, Readiness, Route
+from gateway.api.sse import EVENT_STREAM
 from gateway.domain.result import Answer
 
 Refs = Mapping[Any, Any]
@@ -27,6 +28,7 @@ _PROBLEMS = {
     413: "The body is too large",
     415: "Only application/json, not compressed",
     422: "It was read, and did not pass its checks",
+    429: "Too much is under way here; repeat later",
     503: "Nothing was done; repeat later",
 }
 
@@ -104,6 +106,8 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         }
         for name in re.findall(r"{(\w+)}", route.path)
     ]
+    if route.answer_type == EVENT_STREAM and route.body is None:
+        parameters.append({"name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "integer", "minimum": 0}})
     parameters += [
         {"name": found.name, "in": "query", "description": found.description, "required": found.is_required, "schema": found.schema}
         for found in route.parameters

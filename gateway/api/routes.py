@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel
 
-from gateway.api import approvals, bundles, calls, decisions, executions, health, opa_bundle, operations
+from gateway.api import approvals, bundles, calls, decisions, executions, health, opa_bundle, operations, runs
 from gateway.api.approvals import ApprovalItem, ApprovalPage, Approve, Deny
 from gateway.api.bundles import (
     Activate,
@@ -20,15 +20,18 @@ from gateway.api.bundles import (
     RevisionPage,
     RevisionWithFiles,
 )
-from gateway.api.envelope import CallRequest, EvaluationRequest, RoundRequest
+from gateway.api.envelope import CallRequest, EvaluationRequest, RoundRequest, RunRequest
 from gateway.api.executions import Report
 from gateway.api.operations import BudgetPage, CallPage, Resolution, Resolve
+from gateway.api.runs import Run, RunPage
+from gateway.api.sse import EVENT_STREAM
 from gateway.api.turns import TurnRequest
 from gateway.dialects.registry import DIALECTS, FORMATS
 from gateway.domain.approvals import ApprovalState
 from gateway.domain.outcome import CallState
 from gateway.domain.principal import Caller, Role
 from gateway.domain.result import Answer, RoundAnswer
+from gateway.domain.runs import RunState
 from gateway.domain.search import SEARCH_FIELDS, SEARCH_HELP
 from gateway.policy.opa_bundle import CONTENT_TYPE
 
@@ -296,6 +299,35 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="POST", path="/v1/controls", handler=bundles.post_control, roles=OPERATOR, body=Restrict, answer=Restricted,
         summary="Take an agent, a tool or the tenant out of service, or put it back", other_statuses=(404, 503),
+    ),
+    Route(
+        method="POST", path="/v1/runs", handler=runs.post_run, roles=AGENT, body=RunRequest, answer=None, answer_type=EVENT_STREAM,
+        summary="Start a run whose model loop the gateway owns, and stream its events", takes_idempotency_key=True,
+        other_statuses=(409, 429, 503),
+    ),
+    Route(
+        method="GET", path="/v1/runs", handler=runs.list_runs, roles=AGENT, answer=RunPage,
+        summary="This agent's runs whose loop a gateway owns, newest first", other_statuses=(503,),
+        parameters=(
+            Parameter(name="state", description="The state", schema={"type": "string", "enum": [state.value for state in RunState]}),
+            *_PAGING,
+        ),
+    ),
+    Route(
+        method="GET", path="/v1/runs/{run_id}", handler=runs.get_run, roles=AGENT, answer=Run, summary="A run as it stands",
+        other_statuses=(404, 503),
+    ),
+    Route(
+        method="GET", path="/v1/runs/{run_id}/events", handler=runs.get_run_events, roles=AGENT, answer=None, answer_type=EVENT_STREAM,
+        summary="The events of a run after Last-Event-ID, as they come", other_statuses=(404, 429, 503),
+    ),
+    Route(
+        method="POST", path="/v1/runs/{run_id}/resume", handler=runs.resume_run, roles=AGENT, answer=None, answer_type=EVENT_STREAM,
+        summary="Go on with a run, and stream its events after Last-Event-ID", other_statuses=(404, 409, 429, 503),
+    ),
+    Route(
+        method="POST", path="/v1/runs/{run_id}/cancel", handler=runs.cancel_run, roles=AGENT, answer=Run,
+        summary="Cancel a run, whoever owns its loop: no further call of it is admitted", other_statuses=(404, 503),
     ),
     Route(method="GET", path="/healthz", handler=health.get_health, answer=Health, summary="The process answers"),
     Route(method="GET", path="/readyz", handler=health.get_readiness, answer=Readiness, summary="Calls can be governed", other_statuses=(503,)),

@@ -13,6 +13,8 @@ from gateway.domain.principal import Caller
 from gateway.enforcer import Enforcer
 from gateway.policy.opa_bundle import BundleShelf
 from gateway.revisions import Revisions
+from gateway.runs.service import Runs
+from gateway.settings import RunSettings
 from gateway.tasks import TaskSet
 
 
@@ -28,6 +30,8 @@ class Services:
     revision_store: RevisionStore
     opa_bundles: BundleShelf
     approvals: Approvals
+    runs: Runs
+    run_settings: RunSettings
     tasks: TaskSet
     draining: asyncio.Event
     """Set once the gateway stops: it is no longer ready."""

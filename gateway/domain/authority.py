@@ -74,6 +74,12 @@ def has_permissions(tool: Tool, principal: Principal) -> bool:
     return principal.permissions.issuperset(tool.declaration.permissions)
 
 
+def visible_tools(bundle: Bundle, scope: Scope, *, controls: Controls) -> list[Tool]:
+    """The tools that a scope may call, in the workflow's order."""
+    found = [find_tool(bundle, scope, name, controls=controls) for name in scope.workflow.declaration.tools]
+    return [tool for tool in found if not isinstance(tool, ReasonCode) and has_permissions(tool, scope.principal)]
+
+
 def may_see(bundle: Bundle, agent_name: str, workflow_name: str, subject_name: str | None, tool_name: str, *, controls: Controls) -> bool:
     """Whether an agent may today still call a tool for a subject, and so see what an earlier call of it returned."""
     scope = find_scope(bundle, agent_name, workflow_name, subject_name, controls=controls)

@@ -173,6 +173,12 @@ def control_draft(
     return RecordDraft(decision_id=record_id, kind="control", tenant=tenant, facts=facts)
 
 
+def cancellation_draft(record_id: UUID, tenant: str, agent: str, run_id: str) -> RecordDraft:
+    """The record of a run that its agent cancelled: no call of it is admitted afterwards."""
+    facts = {"agent": agent, "run_id": run_id, "reason_code": ReasonCode.RUN_CANCELLED.value, "outcome": {"by": agent}}
+    return RecordDraft(decision_id=record_id, kind="cancellation", tenant=tenant, facts=facts)
+
+
 def redacted_arguments(call: Proposed) -> dict[str, Any]:
     """The arguments as people may see them."""
     if not isinstance(call, Validated):

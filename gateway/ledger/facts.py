@@ -60,6 +60,8 @@ def facts_from_row(row: Row, call: Authorized) -> Facts | KnownCall | Refusal:
             if known.holds(call.fingerprint):
                 return known
     run_calls = row["run_calls"] or 0
+    if row["run_is_cancelled"]:
+        return Refusal(reason_code=ReasonCode.RUN_CANCELLED)
     if row["run_workflow"] is not None and (row["run_workflow"], row["run_subject"]) != (call.workflow_name, call.principal.subject):
         return Refusal(reason_code=ReasonCode.RUN_MISMATCH)
     return Facts(

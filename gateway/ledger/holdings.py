@@ -21,6 +21,7 @@ class _Run:
     subject: str
     calls: int
     failures: int
+    is_cancelled: bool
 
 
 @dataclass
@@ -64,7 +65,9 @@ class Holdings:
                 [subject for _, subject in wanted.values()],
             )
             for row in rows:
-                self._runs[row["agent"], row["run_id"]] = _Run(row["workflow"], row["subject"], row["calls"], row["failures"])
+                self._runs[row["agent"], row["run_id"]] = _Run(
+                    row["workflow"], row["subject"], row["calls"], row["failures"], row["is_cancelled"]
+                )
         pairs = {(call.principal.subject, call.tool.name) for call in calls if call.tool.declaration.facts == "all"}
         if pairs:
             rows = await connection.fetch(
@@ -84,6 +87,8 @@ class Holdings:
     def admit(self, call: Decided, charges: Sequence[Charge]) -> list[dict[str, Any]] | Refusal | Again:
         """Count a call in and hold what it costs: everything or nothing. Answers the budget entries of its record."""
         run = self._runs[call.principal.agent, call.run_id]
+        if run.is_cancelled:
+            return Refusal(reason_code=ReasonCode.RUN_CANCELLED)
         if (run.workflow, run.subject) != (call.workflow_name, call.principal.subject):
             return Refusal(reason_code=ReasonCode.RUN_MISMATCH)
         pair = (call.principal.subject, call.tool.name)

@@ -129,7 +129,7 @@ SELECT $1, agent, run_id, workflow, subject, 0, 0
 FROM unnest($2::text[], $3::text[], $4::text[], $5::text[]) AS wanted (agent, run_id, workflow, subject)
 ORDER BY agent, run_id
 ON CONFLICT (tenant, agent, run_id) DO UPDATE SET tenant = standing.tenant
-RETURNING agent, run_id, workflow, subject, calls, failures;
+RETURNING agent, run_id, workflow, subject, calls, failures, cancelled_at IS NOT NULL AS is_cancelled;
 
 -- name: write_runs
 -- The counts of locked runs.
@@ -274,6 +274,7 @@ WHERE tenant = $1 AND ($2::text IS NULL OR (name, scope, period) > ($2, $3::text
 -- many there were, a few index entries tell.
 SELECT asked.place,
        run.workflow AS run_workflow, run.subject AS run_subject, run.calls AS run_calls, run.failures AS run_failures,
+       run.cancelled_at IS NOT NULL AS run_is_cancelled,
        pair.version AS tool_version,
        past.tools, past.states, past.statuses, past.reason_codes, past.times,
        pair.version - first.tool_ordinal + 1 - void.count AS tool_count,
@@ -284,7 +285,7 @@ SELECT asked.place,
        approval.is_expired AS approval_is_expired, approval.suggested_args, approval.agreed, approval.comment,
        business.*, transport.*
 FROM unnest($2::facts_question[]) AS asked
-LEFT JOIN LATERAL (SELECT workflow, subject, calls, failures FROM runs
+LEFT JOIN LATERAL (SELECT workflow, subject, calls, failures, cancelled_at FROM runs
                    WHERE tenant = $1 AND agent = asked.agent AND run_id = asked.run_id LIMIT 1) AS run ON true
 LEFT JOIN LATERAL (SELECT version FROM subject_tools
                    WHERE tenant = $1 AND subject = asked.subject AND tool = asked.tool LIMIT 1) AS pair ON true
@@ -478,3 +479,118 @@ SELECT body FROM records WHERE tenant = $1 AND about = ANY ($2::uuid[]) ORDER BY
 -- Redacted payloads of a decision and of what is linked to it.
 SELECT payloads.kind, payloads.body FROM payloads
 WHERE tenant = $1 AND decision_id IN (SELECT $2::uuid UNION ALL SELECT decision_id FROM records WHERE tenant = $1 AND about = $2);
+
+-- name: cancel_run
+-- No further call of a run is admitted, whether it had any or not; true where it was not cancelled before.
+INSERT INTO runs AS standing (tenant, agent, run_id, workflow, subject, calls, failures, cancelled_at)
+VALUES ($1, $2, $3, '', '', 0, 0, clock_timestamp())
+ON CONFLICT (tenant, agent, run_id) DO UPDATE SET cancelled_at = clock_timestamp() WHERE standing.cancelled_at IS NULL
+RETURNING true;
+
+-- name: get_plain_run
+-- A run as its calls made it.
+SELECT workflow, subject, calls, failures, cancelled_at FROM runs WHERE tenant = $1 AND agent = $2 AND run_id = $3;
+
+-- name: insert_model_run
+-- A run with a loop of ours, held from the start. No row where its start key is taken.
+INSERT INTO model_runs (tenant, agent, run_id, workflow, subject, model, prompt, context, bounds, start_key, request_digest,
+                        state, started_at, ends_by, lease_until, fence, events)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'running', clock_timestamp(), clock_timestamp() + $12::float8 * interval '1 second',
+        clock_timestamp() + $13::float8 * interval '1 second', 1, 1)
+ON CONFLICT (tenant, agent, start_key) WHERE start_key IS NOT NULL DO NOTHING
+RETURNING run_id;
+
+-- name: find_started_run
+-- The run that a start key started.
+SELECT run_id, request_digest FROM model_runs WHERE tenant = $1 AND agent = $2 AND start_key = $3;
+
+-- name: take_due_runs
+-- Take over runs whose lease is over, under a new fence.
+UPDATE model_runs SET fence = fence + 1, lease_until = clock_timestamp() + $2::float8 * interval '1 second'
+WHERE (tenant, agent, run_id) IN (
+    SELECT tenant, agent, run_id FROM model_runs WHERE tenant = $1 AND state = 'running' AND lease_until <= clock_timestamp()
+    ORDER BY lease_until LIMIT $3 FOR UPDATE SKIP LOCKED)
+RETURNING *, extract(epoch FROM ends_by - clock_timestamp())::float8 AS seconds_left;
+
+-- name: reopen_run
+-- Take over one run: where its lease is over, or where it ended resumably, which gives it its whole time again.
+UPDATE model_runs SET fence = fence + 1, lease_until = clock_timestamp() + $4::float8 * interval '1 second',
+                      state = 'running', reason_code = NULL, is_resumable = false, finished_at = NULL,
+                      ends_by = CASE state WHEN 'running' THEN ends_by ELSE clock_timestamp() + (ends_by - started_at) END
+WHERE tenant = $1 AND agent = $2 AND run_id = $3
+  AND (state = 'running' AND lease_until <= clock_timestamp() OR state = 'failed' AND is_resumable)
+RETURNING *, extract(epoch FROM ends_by - clock_timestamp())::float8 AS seconds_left;
+
+-- name: renew_run
+-- The holder of the fence goes on.
+UPDATE model_runs SET lease_until = clock_timestamp() + $5::float8 * interval '1 second'
+WHERE tenant = $1 AND agent = $2 AND run_id = $3 AND fence = $4 AND state = 'running' RETURNING true;
+
+-- name: release_run
+-- The holder of the fence gives the run to whoever looks first.
+UPDATE model_runs SET lease_until = clock_timestamp() WHERE tenant = $1 AND agent = $2 AND run_id = $3 AND fence = $4 AND state = 'running';
+
+-- name: count_model_call
+-- One more request to the model.
+UPDATE model_runs SET model_calls = model_calls + 1
+WHERE tenant = $1 AND agent = $2 AND run_id = $3 AND fence = $4 AND state = 'running' RETURNING model_calls;
+
+-- name: step_run
+-- One step of a run, by the holder of the fence, after exactly the events that it knows of.
+UPDATE model_runs SET events = events + $6, turns = turns + $7, tokens = tokens + $8,
+                      state = coalesce($9, state), reason_code = $10, is_resumable = $11, answer = $12,
+                      finished_at = CASE WHEN $9::text IS NULL THEN NULL ELSE clock_timestamp() END
+WHERE tenant = $1 AND agent = $2 AND run_id = $3 AND fence = $4 AND state = 'running' AND events = $5 RETURNING true;
+
+-- name: find_step
+-- Whether a step was committed although nobody heard of it.
+SELECT true FROM model_runs WHERE tenant = $1 AND agent = $2 AND run_id = $3 AND fence = $4 AND events = $5;
+
+-- name: insert_run_events
+-- Events of a run, with the ids that its step took.
+INSERT INTO run_events (tenant, agent, run_id, event_id, type, body)
+SELECT $1, $2, $3, * FROM unnest($4::bigint[], $5::text[], $6::bytea[]);
+
+-- name: insert_model_turn
+-- A turn of the model as it came.
+INSERT INTO model_turns (tenant, agent, run_id, turn, response, reply, first_event) VALUES ($1, $2, $3, $4, $5, $6, $7);
+
+-- name: write_reply
+-- What answers a turn.
+UPDATE model_turns SET reply = $5 WHERE tenant = $1 AND agent = $2 AND run_id = $3 AND turn = $4;
+
+-- name: get_model_turns
+-- The turns of a run, in order.
+SELECT turn, response, reply, first_event FROM model_turns WHERE tenant = $1 AND agent = $2 AND run_id = $3 ORDER BY turn;
+
+-- name: get_run_events
+-- Events of a run after an id.
+SELECT event_id, type, at, body FROM run_events WHERE tenant = $1 AND agent = $2 AND run_id = $3 AND event_id > $4 ORDER BY event_id LIMIT $5;
+
+-- name: get_model_run
+-- A run with a loop of ours.
+SELECT * FROM model_runs WHERE tenant = $1 AND agent = $2 AND run_id = $3;
+
+-- name: list_model_runs
+-- An agent's runs with a loop of ours, newest first.
+SELECT * FROM model_runs
+WHERE tenant = $1 AND agent = $2 AND ($3::text IS NULL OR state = $3) AND ($4::timestamptz IS NULL OR (started_at, run_id) < ($4, $5::text))
+ORDER BY started_at DESC, run_id DESC LIMIT $6;
+
+-- name: cancel_model_run
+-- A cancelled run ends at once, whoever holds it; its last event comes with it.
+UPDATE model_runs SET state = 'cancelled', reason_code = 'RUN_CANCELLED', finished_at = clock_timestamp(), fence = fence + 1, events = events + 1
+WHERE tenant = $1 AND agent = $2 AND run_id = $3 AND state = 'running' RETURNING events;
+
+-- name: kept_approvals
+-- The approvals that were asked for refused calls, by their transport keys.
+SELECT claims.digest, records.body FROM claims JOIN records USING (tenant, decision_id)
+WHERE claims.tenant = $1 AND claims.kind = 'transport' AND claims.scope = $2 AND claims.digest = ANY ($3::bytea[]);
+
+-- name: waiting_approvals
+-- Which approvals still wait for a person.
+SELECT approval_id FROM approvals WHERE tenant = $1 AND approval_id = ANY ($2::uuid[]) AND state = 'pending' AND expires_at > clock_timestamp();
+
+-- name: call_states
+-- How admitted calls stand, and which doubts a resolver will look at by itself.
+SELECT decision_id, state, due_at IS NOT NULL AS is_due FROM calls WHERE tenant = $1 AND decision_id = ANY ($2::uuid[]);

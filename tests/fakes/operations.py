@@ -21,6 +21,8 @@ from gateway.domain.principal import Caller, Role
 from gateway.enforcer import Enforcer
 from gateway.policy.opa_bundle import BundleShelf
 from gateway.revisions import Revisions
+from gateway.runs.service import Runs
+from gateway.settings import RunSettings
 from gateway.stages.authenticate import Authenticate, Key
 from gateway.tasks import TaskSet
 
@@ -146,6 +148,8 @@ async def serve_operations(fake: FakeOperations) -> AsyncGenerator[TestClient[An
         revision_store=cast("RevisionStore", None),
         opa_bundles=BundleShelf(),
         approvals=cast("Approvals", None),
+        runs=cast("Runs", None),
+        run_settings=RunSettings(),
         tasks=TaskSet(),
         draining=asyncio.Event(),
         new_id=uuid7,
