@@ -1,11 +1,13 @@
 """The composition root: the only place that constructs the parts and wires them together."""
 
 import asyncio
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import structlog
 from aiohttp import web
@@ -19,14 +21,21 @@ from gateway.domain.decision import GatewayFault
 from gateway.domain.ports import PolicyEngine
 from gateway.domain.principal import Caller, Role
 from gateway.enforcer import Enforcer, boot_time, build_path
+from gateway.evidence import verify as verifier
+from gateway.evidence.keys import KeyRefused, read_key, read_or_make_key
+from gateway.evidence.note import Signer, origin_of
+from gateway.evidence.places import FolderPlace, WebhookPlace
+from gateway.evidence.signing import LogSigner, Place, PlaceUnavailable
 from gateway.executors import Executors
 from gateway.executors.client import ClientExecutor
 from gateway.executors.connections import Connection
 from gateway.executors.http import HttpExecutor
 from gateway.executors.python import PythonExecutor
 from gateway.ledger.approvals import PostgresApprovals
+from gateway.ledger.audit import check_stored_log
 from gateway.ledger.database import Database
 from gateway.ledger.embedded import EmbeddedPostgres
+from gateway.ledger.evidence import PostgresEvidence
 from gateway.ledger.log import PostgresLog
 from gateway.ledger.migrate import APP_ROLE, current_version, read_migrations, upgrade
 from gateway.ledger.operations import PostgresOperations
@@ -41,10 +50,14 @@ from gateway.policy.rego_tests import run_tests
 from gateway.recovery import Recovery
 from gateway.rehearsal import rehearse
 from gateway.revisions import OtherRevisionActive, RevisionRefused, Revisions
+<<<<<<< HEAD
 from gateway.runs.model import Model
 from gateway.runs.parts import Parts
 from gateway.runs.service import Runs, Wakes
 from gateway.settings import ConnectionSettings, KeySettings, Settings, SettingsError
+=======
+from gateway.settings import ConnectionSettings, KeySettings, SecretSource, Settings, SettingsError
+>>>>>>> c665106 (The decision log as evidence: tree, signed checkpoints outside of the database, proofs, a verifier of one file, records in partitions)
 from gateway.stages.authenticate import Key
 from gateway.tasks import TaskSet
 
@@ -174,7 +187,21 @@ async def open_gateway(settings: Settings, *, report: Report | None, dev: "DevMo
             report_fault,
             approvals=approvals,
         )
-        for work in (recovery.run(), revisions.follow()):
+        evidence = PostgresEvidence(database)
+        signer = _read_signer(settings)
+        log_id = await evidence.log_id(signer.public)
+        if log_id is None:
+            raise StartError("the logs of this database are signed with another key; give every gateway the same `signing_key`")
+        signing = LogSigner(
+            evidence,
+            signer,
+            _place_of_checkpoints(settings),
+            tenants=lambda: revisions.tenants,
+            origin_of=lambda tenant: origin_of(log_id, tenant),
+            report=report_fault,
+            alarm=_sound_alarm,
+        )
+        for work in (recovery.run(), revisions.follow(), signing.run()):
             stack.push_async_callback(_cancel, asyncio.create_task(work))
         wakes = Wakes()
         parts = Parts(
@@ -197,6 +224,8 @@ async def open_gateway(settings: Settings, *, report: Report | None, dev: "DevMo
             enforcer=enforcer,
             ledger=ledger,
             log=PostgresLog(database),
+            evidence=evidence,
+            log_key=lambda tenant: signer.public_key(origin_of(log_id, tenant)).text(),
             operations=PostgresOperations(database, recovery_ledger, lambda tenant: _budgets_of(revisions, tenant)),
             revisions=revisions,
             revision_store=store,
@@ -212,6 +241,49 @@ async def open_gateway(settings: Settings, *, report: Report | None, dev: "DevMo
         )
         app = create_app(services, allowed_hosts=DEV_HOSTS if is_dev else None)
         yield Running(app=app, tasks=tasks, draining=draining, revisions=revisions, revision=in_force.bundle.revision)
+
+
+async def check_database(settings: Settings, tenant: str, key_text: str | None, known_text: str) -> tuple[int, dict[str, Any]]:
+    """Check a tenant's whole log as it is stored: exit code, and what to say. Raises LedgerUnavailable, SettingsError.
+
+    Without `key_text` the key of this host is believed.
+    """
+    async with operator_database(settings) as url:
+        user = APP_ROLE if settings.database_url is None else None
+        database = await Database.connect(url, user=user, size=2)
+        try:
+            signer = None if key_text else _read_signer(settings)
+            log_id = await PostgresEvidence(database).read_log_id()
+        finally:
+            await database.close()
+        try:
+            key = verifier.read_key(key_text or (signer.public_key(origin_of(log_id, tenant)).text() if signer else ""))
+            notes = [*await _read_notes(settings, key.name), *verifier.read_notes(known_text)]
+            checkpoints = [verifier.read_note(note, key) for note in notes]
+            if not checkpoints:
+                raise verifier.Uncheckable("there is no checkpoint: nothing was ever signed, or its folder is gone")
+            latest = max(checkpoints, key=lambda checkpoint: checkpoint.size)
+            log = await check_stored_log(url, user, tenant, checkpoints)
+            log.finish(latest)
+        except verifier.Broken as broken:
+            return verifier.BROKEN, {"result": "broken", "position": broken.position, "why": broken.why}
+        except verifier.Uncheckable as uncheckable:
+            return verifier.UNCHECKABLE, {"result": "cannot be checked", "why": str(uncheckable)}
+    told: dict[str, Any] = {"result": "verified", "log": key.name, "records": log.records, "first_position": 0}
+    told |= {"last_position": log.tree.size - 1, "size": latest.size, "root": b64encode(latest.root).decode(), "is_complete": True}
+    return verifier.VERIFIED, told | {"checkpoints": len(checkpoints), "does_not_prove": list(verifier.LIMITS_OF_A_LOG)}
+
+
+async def _read_notes(settings: Settings, origin: str) -> list[str]:
+    """All checkpoints that this host can see: those of the folder, or the last one of the webhook."""
+    place = _place_of_checkpoints(settings)
+    try:
+        if isinstance(place, FolderPlace):
+            return await place.all(origin)
+        last = await place.last(origin)
+    except PlaceUnavailable as unavailable:
+        raise verifier.Uncheckable(f"checkpoints cannot be read: {unavailable}") from None
+    return [last] if last is not None else []
 
 
 @asynccontextmanager
@@ -248,6 +320,7 @@ async def _open_database(stack: AsyncExitStack, settings: Settings, *, is_dev: b
     return database
 
 
+<<<<<<< HEAD
 def _build_model(stack: AsyncExitStack, settings: Settings) -> Model | None:
     """The model that runs are driven with; None where no key for it is configured."""
     key = settings.runs.read_key()
@@ -258,6 +331,33 @@ def _build_model(stack: AsyncExitStack, settings: Settings) -> Model | None:
     model = Gemini(key=key, base_url=settings.gemini_base_url, timeout_s=settings.runs.timeout_s)
     stack.push_async_callback(model.close)
     return model
+=======
+def _read_signer(settings: Settings) -> Signer:
+    try:
+        return Signer(_read_secret_key(settings.signing_key, settings.data_dir / "signing.key", "the signing key"))
+    except KeyRefused as refused:
+        raise SettingsError(str(refused)) from None
+
+
+def _read_secret_key(source: SecretSource | None, default: Path, name: str) -> bytes:
+    return read_or_make_key(default) if source is None else read_key(source.reader()(), name)
+
+
+def _place_of_checkpoints(settings: Settings) -> Place:
+    place = settings.checkpoints
+    if place.webhook is not None:
+        credential = place.webhook.credential
+        return WebhookPlace(place.webhook.url, credential.reader() if credential else None)
+    return FolderPlace(place.folder or settings.data_dir / "checkpoints")
+
+
+def _sound_alarm(tenant: str, alarm: str | None) -> None:
+    """One line when signing stops, one when it goes on."""
+    if alarm is None:
+        LOG.warning("signing_resumed", tenant=tenant)
+    else:
+        LOG.error("signing_stopped", tenant=tenant, alarm=alarm)
+>>>>>>> c665106 (The decision log as evidence: tree, signed checkpoints outside of the database, proofs, a verifier of one file, records in partitions)
 
 
 def _build_executors(settings: Settings, dev: DevMode | None) -> Executors:

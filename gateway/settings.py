@@ -115,6 +115,27 @@ class RunSettings(_Section):
         return os.environ.get("GEMINI_API_KEY") or None
 
 
+class WebhookSettings(_Section):
+    """A service that keeps checkpoints."""
+
+    url: str
+    credential: SecretSource | None = None
+
+
+class CheckpointSettings(_Section):
+    """Where checkpoints of the decision log are published: outside of the database."""
+
+    folder: Path | None = None
+    """A folder with a file a log; a fleet shares one. `checkpoints` below the data directory by default."""
+    webhook: WebhookSettings | None = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if self.folder is not None and self.webhook is not None:
+            raise ValueError("name either folder or webhook")
+        return self
+
+
 def _check_database_url(url: str) -> str:
     if not url.startswith(("postgresql://", "postgres://")):
         raise PydanticCustomError("database_url", "must begin with postgresql://")
@@ -166,6 +187,9 @@ class Settings(_Section):
     python_modules: list[str] = []
     """Modules that tools may name; anything else is refused."""
     keys: list[KeySettings] = []
+    signing_key: SecretSource | None = None
+    """Signs checkpoints: base64 of 32 random bytes, the same on every host. `signing.key` below the data directory by default."""
+    checkpoints: CheckpointSettings = CheckpointSettings()
     policy_workers: Annotated[int, Field(ge=1, le=64)] = 1
     """Worker processes of the embedded policy engine; one more stands by."""
     opa_url: Annotated[str, AfterValidator(_check_opa_url)] | None = None

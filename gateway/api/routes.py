@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel
 
-from gateway.api import approvals, bundles, calls, decisions, executions, health, opa_bundle, operations, runs
+from gateway.api import approvals, bundles, calls, decisions, evidence, executions, health, opa_bundle, operations, runs
 from gateway.api.approvals import ApprovalItem, ApprovalPage, Approve, Deny
 from gateway.api.bundles import (
     Activate,
@@ -21,6 +21,7 @@ from gateway.api.bundles import (
     RevisionWithFiles,
 )
 from gateway.api.envelope import CallRequest, EvaluationRequest, RoundRequest, RunRequest
+from gateway.api.evidence import LogState, Proof
 from gateway.api.executions import Report
 from gateway.api.operations import BudgetPage, CallPage, Resolution, Resolve
 from gateway.api.runs import Run, RunPage
@@ -248,6 +249,20 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="GET", path="/v1/decisions/{decision_id}", handler=decisions.get_decision, roles=AUDITOR, answer=RecordWithLinks,
         summary="One record with what belongs to it", other_statuses=(404, 503),
+    ),
+    Route(
+        method="GET", path="/v1/decisions/{decision_id}/proof", handler=evidence.get_proof, roles=AUDITOR, answer=Proof,
+        summary="The proof that a record stands in the signed log; 409 until a checkpoint covers it", other_statuses=(404, 409, 503),
+    ),
+    Route(
+        method="GET", path="/v1/log/checkpoint", handler=evidence.get_checkpoint, roles=AUDITOR, answer=LogState,
+        summary="The log's last signed checkpoint, its public key, and what is not covered yet", other_statuses=(503,),
+        parameters=(
+            Parameter(
+                name="extends", description="Size of an earlier checkpoint; the answer then proves that the log still begins with it",
+                schema={"type": "integer", "minimum": 1},
+            ),
+        ),
     ),
     Route(
         method="GET", path="/v1/calls", handler=operations.list_calls, roles=OPERATOR, answer=CallPage,

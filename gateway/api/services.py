@@ -8,7 +8,7 @@ from uuid import UUID
 
 from aiohttp import web
 
-from gateway.domain.ports import Approvals, DecisionLog, Ledger, Operations, RevisionStore
+from gateway.domain.ports import Approvals, DecisionLog, Ledger, LogEvidence, Operations, RevisionStore
 from gateway.domain.principal import Caller
 from gateway.enforcer import Enforcer
 from gateway.policy.opa_bundle import BundleShelf
@@ -25,6 +25,9 @@ class Services:
     enforcer: Enforcer
     ledger: Ledger
     log: DecisionLog
+    evidence: LogEvidence
+    log_key: Callable[[str], str]
+    """The public key of a tenant's log, as it is handed out."""
     operations: Operations
     revisions: Revisions
     revision_store: RevisionStore

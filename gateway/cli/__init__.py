@@ -8,6 +8,7 @@ from gateway import __version__
 from gateway.cli.terminal import WholeSentences
 
 _COMMANDS = {
+    "audit": "gateway.cli.audit:audit",
     "budgets": "gateway.cli.budgets:budgets",
     "bundle": "gateway.cli.bundle:bundle",
     "calls": "gateway.cli.calls:calls",

@@ -465,3 +465,53 @@ class DecisionLog(Protocol):
     async def get(self, tenant: str, decision_id: UUID) -> dict[str, Any] | None:
         """A record with its payload and the records linked to it; None where this tenant has no such record."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogCheckpoint:
+    """How far a log is signed."""
+
+    note: str | None
+    """The last checkpoint, a C2SP signed note; None before the first."""
+    size: int
+    """Records that it covers."""
+    log_size: int
+    published_at: datetime | None
+    behind_s: float
+    """For how long there have been records that it does not cover."""
+    alarm: str | None
+    """Why nothing is signed at the moment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordProof:
+    """A record with the path from its leaf to the root that a checkpoint signs (RFC 6962, 2.1.1)."""
+
+    decision_id: UUID
+    position: int
+    record: bytes
+    note: str
+    inclusion: Sequence[bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotCovered:
+    """No checkpoint covers the record yet."""
+
+    alarm: str | None
+
+
+class LogEvidence(Protocol):
+    """What proves the log. Every method may raise LedgerUnavailable."""
+
+    async def checkpoint(self, tenant: str) -> LogCheckpoint | None:
+        """The log's last checkpoint and what it does not cover yet; None where this tenant has no log."""
+        ...
+
+    async def prove(self, tenant: str, decision_id: UUID) -> RecordProof | NotCovered | None:
+        """The proof of a record under the last checkpoint; None where this tenant has no such record."""
+        ...
+
+    async def extends(self, tenant: str, old: int, size: int) -> Sequence[bytes]:
+        """The proof that the log of `size` signed records extends the one of `old` records (RFC 6962, 2.1.2)."""
+        ...

@@ -471,6 +471,7 @@ SELECT body FROM records WHERE tenant = $1 AND decision_id = $2;
 -- name: get_records
 -- Records of this tenant by id.
 SELECT decision_id, body FROM records WHERE tenant = $1 AND decision_id = ANY ($2::uuid[]);
+
 -- name: linked_records
 -- What belongs to a decision and to the approval that it used: what came of it, then at most 100 of the times it was answered again.
 SELECT body FROM records WHERE tenant = $1 AND about = ANY ($2::uuid[]) ORDER BY kind = 'replay', position LIMIT 100;
@@ -594,3 +595,67 @@ SELECT approval_id FROM approvals WHERE tenant = $1 AND approval_id = ANY ($2::u
 -- name: call_states
 -- How admitted calls stand, and which doubts a resolver will look at by itself.
 SELECT decision_id, state, due_at IS NOT NULL AS is_due FROM calls WHERE tenant = $1 AND decision_id = ANY ($2::uuid[]);
+
+-- name: read_installation_keys
+-- What this installation is called in its logs, and which key signs them.
+SELECT log_id::text, signing_key FROM installation;
+
+-- name: pin_signing_key
+-- Say once which key signs the logs of this installation.
+UPDATE installation SET signing_key = $1 WHERE signing_key IS NULL;
+
+-- name: add_record_partitions
+-- Partitions for this month and the next ones, where they are missing.
+SELECT add_record_partitions($1);
+
+-- name: lead_signing
+-- Whether this transaction is the log's only signer, until it ends.
+SELECT pg_try_advisory_xact_lock(hashtextextended($1, 7023144908));
+
+-- name: read_checkpoint
+-- The last checkpoint, how long the log is by now, and since when there are records that it does not cover.
+SELECT log_heads.size AS log_size, signed.size, signed.peaks, signed.note, signed.published_at, signed.alarm,
+       (SELECT at FROM records WHERE tenant = $1 AND position = coalesce(signed.size, 0)) AS uncovered_since,
+       clock_timestamp() AS now
+FROM log_heads LEFT JOIN log_checkpoints AS signed USING (tenant) WHERE tenant = $1;
+
+-- name: write_checkpoint
+-- The checkpoint that was just published.
+INSERT INTO log_checkpoints (tenant, size, peaks, note, published_at) VALUES ($1, $2, $3, $4, clock_timestamp())
+ON CONFLICT (tenant) DO UPDATE SET size = excluded.size, peaks = excluded.peaks, note = excluded.note, published_at = excluded.published_at, alarm = NULL;
+
+-- name: write_alarm
+-- Why nothing is signed at the moment; null once it is again.
+INSERT INTO log_checkpoints (tenant, size, peaks, note, published_at, alarm) VALUES ($1, 0, '', '', '-infinity', $2)
+ON CONFLICT (tenant) DO UPDATE SET alarm = excluded.alarm;
+
+-- name: records_from
+-- Stored records in order of their positions.
+SELECT position, body, leaf FROM records WHERE tenant = $1 AND position >= $2 ORDER BY position LIMIT $3;
+
+-- name: insert_nodes
+-- Nodes of the tree; what stands, stands.
+INSERT INTO log_nodes (tenant, height, number, hash)
+SELECT $1, height, number, hash FROM unnest($2::smallint[], $3::bigint[], $4::bytea[]) AS made (height, number, hash)
+ON CONFLICT DO NOTHING;
+
+-- name: hashes_between
+-- The stored hashes of each stretch (height, first number, number behind its last), in order.
+SELECT wanted.n, log_nodes.number, log_nodes.hash
+FROM unnest($2::integer[], $3::smallint[], $4::bigint[], $5::bigint[]) AS wanted (n, height, first, behind)
+JOIN log_nodes ON log_nodes.tenant = $1 AND log_nodes.height = wanted.height AND log_nodes.number >= first AND log_nodes.number < behind
+UNION ALL
+SELECT wanted.n, records.position, records.leaf
+FROM unnest($2::integer[], $3::smallint[], $4::bigint[], $5::bigint[]) AS wanted (n, height, first, behind)
+JOIN records ON records.tenant = $1 AND records.position >= first AND records.position < behind
+WHERE wanted.height = 0
+ORDER BY 1, 2;
+
+-- name: get_place
+-- A record's position and exact bytes.
+SELECT position, body FROM records WHERE tenant = $1 AND decision_id = $2;
+
+-- name: audit_records
+-- All stored records of a tenant in order, for the verifier.
+SELECT position, body, leaf, decision_id::text, kind, at, about::text, agent, subject, run_id, workflow, tool, effect, reason_code, status
+FROM records WHERE tenant = $1 ORDER BY position;

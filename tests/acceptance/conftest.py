@@ -150,13 +150,19 @@ async def travel() -> AsyncGenerator[Travel]:
 
 
 @pytest.fixture
-async def open_with(database_url: str, travel: Travel) -> AsyncGenerator[OpenGateway]:
+async def open_with(database_url: str, travel: Travel, data_dir: Path) -> AsyncGenerator[OpenGateway]:
     """Opens a gateway over a bundle, on this test's database."""
     async with AsyncExitStack() as stack:
 
         async def open_one(bundle: Path, **settings: Any) -> Gateway:
+<<<<<<< HEAD
             how = {name: settings.pop(name) for name in ("prepare", "serve") if name in settings}
             return await stack.enter_async_context(running_gateway(bundle, {"database_url": database_url} | settings, travel, **how))
+=======
+            return await stack.enter_async_context(
+                running_gateway(bundle, {"database_url": database_url, "data_dir": data_dir} | settings, travel)
+            )
+>>>>>>> 351575a (The decision log as evidence: tree, signed checkpoints outside of the database, proofs, a verifier of one file, records in partitions)
 
         yield open_one
 

@@ -16,7 +16,11 @@ from gateway.api.services import Services
 from gateway.domain.catalogue import Replay
 from gateway.domain.decision import LedgerUnavailable
 from gateway.domain.outcome import CallState
+<<<<<<< HEAD
 from gateway.domain.ports import Approvals, BudgetRow, CallSummary, Ledger, LogCounts, LogPage, LogQuery, RevisionStore
+=======
+from gateway.domain.ports import BudgetRow, CallSummary, Ledger, LogCounts, LogEvidence, LogPage, LogQuery, RevisionStore
+>>>>>>> 351575a (The decision log as evidence: tree, signed checkpoints outside of the database, proofs, a verifier of one file, records in partitions)
 from gateway.domain.principal import Caller, Role
 from gateway.enforcer import Enforcer
 from gateway.policy.opa_bundle import BundleShelf
@@ -143,6 +147,8 @@ async def serve_operations(fake: FakeOperations) -> AsyncGenerator[TestClient[An
         enforcer=cast("Enforcer", _Door(CALLERS)),
         ledger=cast("Ledger", None),
         log=fake,
+        evidence=cast("LogEvidence", None),
+        log_key=lambda _: "",
         operations=fake,
         revisions=cast("Revisions", _NothingInForce()),
         revision_store=cast("RevisionStore", None),
