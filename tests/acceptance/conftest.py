@@ -155,14 +155,10 @@ async def open_with(database_url: str, travel: Travel, data_dir: Path) -> AsyncG
     async with AsyncExitStack() as stack:
 
         async def open_one(bundle: Path, **settings: Any) -> Gateway:
-<<<<<<< HEAD
             how = {name: settings.pop(name) for name in ("prepare", "serve") if name in settings}
-            return await stack.enter_async_context(running_gateway(bundle, {"database_url": database_url} | settings, travel, **how))
-=======
             return await stack.enter_async_context(
-                running_gateway(bundle, {"database_url": database_url, "data_dir": data_dir} | settings, travel)
+                running_gateway(bundle, {"database_url": database_url, "data_dir": data_dir} | settings, travel, **how)
             )
->>>>>>> 351575a (The decision log as evidence: tree, signed checkpoints outside of the database, proofs, a verifier of one file, records in partitions)
 
         yield open_one
 

@@ -16,11 +16,7 @@ from gateway.api.services import Services
 from gateway.domain.catalogue import Replay
 from gateway.domain.decision import LedgerUnavailable
 from gateway.domain.outcome import CallState
-<<<<<<< HEAD
-from gateway.domain.ports import Approvals, BudgetRow, CallSummary, Ledger, LogCounts, LogPage, LogQuery, RevisionStore
-=======
-from gateway.domain.ports import BudgetRow, CallSummary, Ledger, LogCounts, LogEvidence, LogPage, LogQuery, RevisionStore
->>>>>>> 351575a (The decision log as evidence: tree, signed checkpoints outside of the database, proofs, a verifier of one file, records in partitions)
+from gateway.domain.ports import Approvals, BudgetRow, CallSummary, Ledger, LogCounts, LogEvidence, LogPage, LogQuery, RevisionStore
 from gateway.domain.principal import Caller, Role
 from gateway.enforcer import Enforcer
 from gateway.policy.opa_bundle import BundleShelf
