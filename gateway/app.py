@@ -50,14 +50,10 @@ from gateway.policy.rego_tests import run_tests
 from gateway.recovery import Recovery
 from gateway.rehearsal import rehearse
 from gateway.revisions import OtherRevisionActive, RevisionRefused, Revisions
-<<<<<<< HEAD
 from gateway.runs.model import Model
 from gateway.runs.parts import Parts
 from gateway.runs.service import Runs, Wakes
-from gateway.settings import ConnectionSettings, KeySettings, Settings, SettingsError
-=======
 from gateway.settings import ConnectionSettings, KeySettings, SecretSource, Settings, SettingsError
->>>>>>> c665106 (The decision log as evidence: tree, signed checkpoints outside of the database, proofs, a verifier of one file, records in partitions)
 from gateway.stages.authenticate import Key
 from gateway.tasks import TaskSet
 
@@ -320,7 +316,6 @@ async def _open_database(stack: AsyncExitStack, settings: Settings, *, is_dev: b
     return database
 
 
-<<<<<<< HEAD
 def _build_model(stack: AsyncExitStack, settings: Settings) -> Model | None:
     """The model that runs are driven with; None where no key for it is configured."""
     key = settings.runs.read_key()
@@ -331,7 +326,8 @@ def _build_model(stack: AsyncExitStack, settings: Settings) -> Model | None:
     model = Gemini(key=key, base_url=settings.gemini_base_url, timeout_s=settings.runs.timeout_s)
     stack.push_async_callback(model.close)
     return model
-=======
+
+
 def _read_signer(settings: Settings) -> Signer:
     try:
         return Signer(_read_secret_key(settings.signing_key, settings.data_dir / "signing.key", "the signing key"))
@@ -357,7 +353,6 @@ def _sound_alarm(tenant: str, alarm: str | None) -> None:
         LOG.warning("signing_resumed", tenant=tenant)
     else:
         LOG.error("signing_stopped", tenant=tenant, alarm=alarm)
->>>>>>> c665106 (The decision log as evidence: tree, signed checkpoints outside of the database, proofs, a verifier of one file, records in partitions)
 
 
 def _build_executors(settings: Settings, dev: DevMode | None) -> Executors:
