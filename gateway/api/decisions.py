@@ -1,22 +1,52 @@
 """Auditors' routes: find records, count them, read one with everything that belongs to it, follow a run."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from aiohttp import web
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from gateway.api.calls import read_id
 from gateway.api.cursors import read_cursor, read_limit, write_cursor
+from gateway.api.envelope import read_plain_request
 from gateway.api.log_queries import name_search, read_fields, read_search
 from gateway.api.problems import Problem, json_response
 from gateway.api.services import CALLER, SERVICES
+from gateway.domain.drafts import reveal_draft
 from gateway.domain.ports import LogCounts, LogQuery, StoredRecord
 from gateway.domain.search import SEARCH_FIELDS, Pattern, Search
 
 MAX_FACET_VALUES = 50
 """Values of a field that are told with their counts, the most frequent ones."""
 
+SHORTEST_REASON = 5
+LONGEST_REASON = 500
+
 _WORDS = {name: word for word, name in SEARCH_FIELDS.items()}
+
+
+def _read_reason(text: str) -> str:
+    text = text.strip()
+    if not text.isprintable() or len(text) < SHORTEST_REASON:
+        raise PydanticCustomError("reason_unusable", "must be one line of printable characters, not only blanks")
+    return text
+
+
+class Reveal(BaseModel):
+    """Body of ``POST /v1/decisions/{decision_id}/reveal``: why somebody must see the payloads."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    reason: Annotated[
+        str,
+        Field(
+            min_length=SHORTEST_REASON,
+            max_length=LONGEST_REASON,
+            description="One line of printable characters, not counting blanks around it. It stays in the log.",
+        ),
+        AfterValidator(_read_reason),
+    ]
 
 
 async def list_decisions(request: web.Request) -> web.Response:
@@ -35,11 +65,25 @@ async def list_decisions(request: web.Request) -> web.Response:
 
 
 async def get_decision(request: web.Request) -> web.Response:
-    """One record with its payloads and the records linked to it."""
+    """One record with the records linked to it, and which payloads there are."""
     found = await request.app[SERVICES].log.get(request[CALLER].tenant, read_id(request.match_info["decision_id"]))
     if found is None:
         raise Problem(404, "NOT_FOUND", "There is no such record.")
     return json_response(found)
+
+
+async def reveal_payloads(request: web.Request) -> web.Response:
+    """The payloads of a record, to an auditor who says why; that is a record itself."""
+    services, caller = request.app[SERVICES], request[CALLER]
+    decision_id = read_id(request.match_info["decision_id"])
+    body = await read_plain_request(request, Reveal)
+    found = await services.log.get(caller.tenant, decision_id)
+    if found is None:
+        raise Problem(404, "NOT_FOUND", "There is no such record.")
+    record_id = services.new_id()
+    # Nobody sees anything before it is on record.
+    await services.ledger.note(reveal_draft(record_id, found["record"], by=caller.name, reason=body.reason), decision_id)
+    return json_response({"reveal_id": str(record_id), "payloads": await services.log.reveal(caller.tenant, decision_id)})
 
 
 async def get_timeline(request: web.Request) -> web.Response:

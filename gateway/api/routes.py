@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel
 
-from gateway.api import approvals, bundles, calls, decisions, evidence, executions, health, opa_bundle, operations, runs
+from gateway.api import approvals, bundles, calls, decisions, evidence, executions, exports, health, opa_bundle, operations, runs, tails
 from gateway.api.approvals import ApprovalItem, ApprovalPage, Approve, Deny
 from gateway.api.bundles import (
     Activate,
@@ -102,10 +102,17 @@ class Timeline(BaseModel):
 
 
 class RecordWithLinks(BaseModel):
-    """A record, the records linked to it (outcome, replays), and its redacted payloads by kind."""
+    """A record, the records linked to it (outcome, replays), and the kinds of payloads that may be revealed."""
 
     record: dict[str, Any]
     linked: list[dict[str, Any]]
+    payloads: list[str]
+
+
+class Revealed(BaseModel):
+    """Redacted payloads by kind, and the record of their being revealed."""
+
+    reveal_id: str
     payloads: dict[str, dict[str, Any]]
 
 
@@ -170,6 +177,7 @@ _SEARCH = (
     Parameter(name="after", description="At or after this time; earlier than `before`", schema={"type": "string", "format": "date-time"}),
     Parameter(name="before", description="Before this time", schema={"type": "string", "format": "date-time"}),
 )
+_POSITION = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -245,6 +253,28 @@ ROUTES: tuple[Route, ...] = (
         method="GET", path="/v1/runs/{run_id}/timeline", handler=decisions.get_timeline, roles=AUDITOR, answer=Timeline,
         summary="What happened in a run, oldest first", other_statuses=(404, 503),
         parameters=(Parameter(name="agent", description="The agent whose run it is; otherwise all runs of this name"), *_PAGING),
+    ),
+    Route(
+        method="GET", path="/v1/decisions/export", handler=exports.export_decisions, roles=AUDITOR, answer=None,
+        answer_type="application/x-ndjson", other_statuses=(429, 503), summary="All records of a search, oldest first, as a stream",
+        parameters=(
+            *_SEARCH,
+            Parameter(
+                name="format", description="ndjson: the exact stored bytes of each record, one a line; opa: decisions only, as OPA logs them",
+                schema={"type": "string", "enum": list(exports.FORMATS), "default": "ndjson"},
+            ),
+            Parameter(name="from_position", description="From this position on, without a header line", schema=_POSITION),
+            Parameter(name="to_position", description="Before this position; otherwise up to the newest record", schema=_POSITION),
+        ),
+    ),
+    Route(
+        method="GET", path="/v1/decisions/tail", handler=tails.tail_decisions, roles=AUDITOR, answer=None, answer_type="text/event-stream",
+        other_statuses=(429, 503), summary="Records as they arrive; the header Last-Event-ID goes on where a reader was cut off",
+        parameters=(*_SEARCH, Parameter(name="from_position", description="From this position on, otherwise from now on", schema=_POSITION)),
+    ),
+    Route(
+        method="POST", path="/v1/decisions/{decision_id}/reveal", handler=decisions.reveal_payloads, roles=AUDITOR, body=decisions.Reveal,
+        answer=Revealed, summary="The payloads of a record, for a reason that is recorded", other_statuses=(404, 503),
     ),
     Route(
         method="GET", path="/v1/decisions/{decision_id}", handler=decisions.get_decision, roles=AUDITOR, answer=RecordWithLinks,

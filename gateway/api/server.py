@@ -12,9 +12,13 @@ from gateway.api.openapi import describe
 from gateway.api.problems import Problem, json_response, ledger_unavailable
 from gateway.api.routes import ROUTES, Handler, Route
 from gateway.api.services import CALLER, SERVICES, Services
+from gateway.api.streams import EXPORTS, TAILS, Places
 from gateway.domain.decision import LedgerUnavailable
 
 LOG = structlog.get_logger("gateway.api")
+MAX_EXPORTS = 4
+MAX_TAILS = 32
+"""Streams at once on one process; each asks the ledger again and again."""
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?")
 """A Host header as browsers write it: a name or address, and perhaps a port."""
@@ -24,6 +28,7 @@ def create_app(services: Services, *, allowed_hosts: frozenset[str] | None = Non
     """The application. With `allowed_hosts` any other Host header is refused (``--dev``: no page on the web may call us)."""
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_answer_problems, _check_host(allowed_hosts)])
     app[SERVICES] = services
+    app[EXPORTS], app[TAILS] = Places(MAX_EXPORTS), Places(MAX_TAILS)
     for route in ROUTES:
         handler = _guard(route) if route.roles else route.handler
         app.router.add_route(route.method, route.path, handler, expect_handler=_expect)

@@ -1,35 +1,21 @@
 """``gateway decisions``: read the decision log as an auditor."""
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from gateway.cli.http import GatewayHttp, path_segment, speaks_to_gateway
+from gateway.cli.decision_exports import export_decisions
+from gateway.cli.decision_searches import TAKES_QUERY, searches
+from gateway.cli.decision_tails import tail_decisions
+from gateway.cli.http import GatewayHttp, Params, path_segment, speaks_to_gateway
 from gateway.cli.pages import FORMATS, Items, show_page
 from gateway.cli.terminal import WholeSentences, printable, show, to_json
-from gateway.domain.search import SEARCH_HELP
+from gateway.domain.reasons import Effect
+from gateway.domain.search import PIVOTS, SEARCH_FIELDS
 
 _COLUMNS = ("at", "kind", "decision_id", "agent", "subject", "tool", "effect", "reason_code", "status")
 _LONGEST_PAYLOAD = 300
-
-
-def _read_time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    """The same moment in UTC; a time without a zone is refused, since nobody knows which it is."""
-    if value is None:
-        return None
-    try:
-        time = datetime.fromisoformat(value)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is not a time such as 2026-03-01T10:00:00Z") from None
-    if time.tzinfo is None:
-        raise click.BadParameter(f"{value!r} has no zone; write 2026-03-01T10:00:00Z or +01:00")
-    try:
-        time = time.astimezone(UTC)
-    except OverflowError:
-        raise click.BadParameter(f"{value!r} is outside the years that can be calculated with") from None
-    return time.isoformat().replace("+00:00", "Z")
 
 
 @click.group(cls=WholeSentences)
@@ -39,29 +25,95 @@ def decisions() -> None:
 
 @decisions.command("get")
 @click.argument("decision_id", metavar="ID")
+@click.option(
+    "--reveal", "reason", metavar="REASON", help="Show the recorded arguments and results too. The reason is recorded with your name."
+)
 @click.option("-o", "--output", "form", type=FORMATS, default="table", show_default=True)
 @speaks_to_gateway
-def get_decision(*, gateway: GatewayHttp, decision_id: str, form: str) -> None:
+def get_decision(*, gateway: GatewayHttp, decision_id: str, reason: str | None, form: str) -> None:
     """Show one decision: who, what, why, effect, timings, outcome and what is linked to it."""
     found = gateway.get(f"/v1/decisions/{path_segment(decision_id)}")
+    if reason is not None:
+        found |= gateway.post(f"/v1/decisions/{path_segment(decision_id)}/reveal", {"reason": reason})
     if form == "table":
         show_decision(found)
     else:
         click.echo(to_json(found, indent=2 if form == "json" else None))
 
 
-@decisions.command("list")
-@click.option("--q", help=SEARCH_HELP)
-@click.option("--after", callback=_read_time, metavar="TIME", help="At or after this time (RFC 3339); earlier than --before.")
-@click.option("--before", callback=_read_time, metavar="TIME", help="Before this time (RFC 3339).")
+@decisions.command("list", context_settings=TAKES_QUERY)
+@searches
 @click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Records a page.")
 @click.option("--cursor", help="Go on after an earlier page.")
 @click.option("-o", "--output", "form", type=FORMATS, default="table", show_default=True)
 @speaks_to_gateway
-def list_decisions(*, gateway: GatewayHttp, form: str, **query: str | int | None) -> None:
+def list_decisions(*, gateway: GatewayHttp, form: str, limit: int, cursor: str | None, search: Params) -> None:
     """List records of the decision log, one page, newest first."""
-    page = gateway.get("/v1/decisions", query)
+    items: list[Mapping[str, Any]] = []
+    while True:
+        page = gateway.get("/v1/decisions", {**search, "limit": limit - len(items), "cursor": cursor})
+        items += page["items"]
+        cursor = page["next_cursor"]
+        # Where matches are rare, a page of the gateway comes back before it is full.
+        if cursor is None or len(items) >= limit:
+            break
+    show_page({"items": items, "next_cursor": cursor}, form, _draw, empty="No records.")
+
+
+@decisions.command("stats", context_settings=TAKES_QUERY)
+@searches
+@click.option(
+    "--by", "fields", type=click.Choice(list(SEARCH_FIELDS)), multiple=True, default=PIVOTS, show_default=True, help="Count by it."
+)
+@click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@speaks_to_gateway
+def count_decisions(*, gateway: GatewayHttp, form: str, fields: Sequence[str], search: Params) -> None:
+    """Count decisions by agent, subject, tool or any other field, each split by effect."""
+    # Outcomes and replays would count their decision again; who asks for them names their kind.
+    query = search["q"] if "kind:" in str(search["q"] or "") else f"kind:decision {search['q'] or ''}".strip()
+    page = gateway.get("/v1/decisions", {**search, "q": query, "limit": 1, "facets": ",".join(dict.fromkeys(fields))})
+    if form == "json":
+        click.echo(to_json(page["facets"], indent=2))
+    else:
+        _draw_counts(page["facets"])
+
+
+@decisions.command("timeline")
+@click.argument("run_id", metavar="RUN")
+@click.option("--agent", help="The agent whose run it is, where several have one of this name.")
+@click.option("--limit", type=click.IntRange(1, 200), default=200, show_default=True, help="Records a page.")
+@click.option("--cursor", help="Go on after an earlier page.")
+@click.option("-o", "--output", "form", type=FORMATS, default="table", show_default=True)
+@speaks_to_gateway
+def show_timeline(*, gateway: GatewayHttp, run_id: str, form: str, **query: str | int | None) -> None:
+    """Show what happened in a run, oldest first."""
+    page = gateway.get(f"/v1/runs/{path_segment(run_id)}/timeline", query)
     show_page(page, form, _draw, empty="No records.")
+
+
+decisions.add_command(export_decisions)
+decisions.add_command(tail_decisions)
+
+
+def _draw_counts(facets: Mapping[str, Any]) -> None:
+    from rich.table import Table  # noqa: PLC0415 - rich is loaded only by commands that draw
+
+    effects = [effect for effect in (*Effect, "none") if effect in facets["effects"]]
+    click.echo(f"{facets['counted']:,} records: " + ", ".join(f"{facets['effects'][effect]:,} {effect}" for effect in effects))
+    for word, facet in facets["fields"].items():
+        table = Table(box=None, pad_edge=False)
+        table.add_column(word, overflow="fold")
+        for column in ("records", *effects):
+            table.add_column(column, justify="right", no_wrap=True)
+        for found in facet["values"]:
+            counts = (f"{found['effects'][effect]:,}" if effect in found["effects"] else "" for effect in effects)
+            table.add_row(printable(found["value"]), f"{found['count']:,}", *counts)
+        click.echo()
+        show(table)
+        if facet["others"]:
+            click.echo(f"and {facet['others']:,} other values")
+    if not facets["is_complete"]:
+        click.echo("Only the newest of the matching records were counted.", err=True)
 
 
 def _draw(items: Items) -> None:
@@ -89,7 +141,10 @@ def show_decision(found: Mapping[str, Any]) -> None:
         table.add_row(
             "linked", f"{_text(other.get('kind'))} {_text(other.get('decision_id'))}: {_ending(other)}, at {_text(other.get('at'))}"
         )
-    payloads: dict[str, dict[str, Any]] = found.get("payloads") or {}
+    payloads: dict[str, dict[str, Any]] | list[str] = found.get("payloads") or {}
+    if not isinstance(payloads, dict):
+        table.add_row("recorded", f"{', '.join(map(printable, payloads))} (see them with --reveal REASON)")
+        payloads = {}
     for kind, payload in payloads.items():
         for name, value in payload.items():
             table.add_row("recorded", f"{printable(kind)}.{printable(name)} {_clip(to_json(value))}")

@@ -3,7 +3,8 @@
 import asyncio
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -14,11 +15,16 @@ import aiohttp
 import click
 from click.core import ParameterSource
 
-from gateway.cli.terminal import printable_lines
+from gateway.cli.terminal import printable, printable_lines
 from gateway.client import explain_failure
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 _TIMEOUT = aiohttp.ClientTimeout(total=60)
+_STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
+_WIDEST_QUERY = 100
+
+Params = Mapping[str, str | int | None]
+"""Parameters of a request; those that are None are left out."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -35,6 +41,7 @@ class ExitCode(IntEnum):
     NOT_FOUND = 8
     NOT_PERMITTED = 9
     UNREACHABLE = 10
+    INTERRUPTED = 130
 
 
 class CommandFailed(Exception):
@@ -66,7 +73,7 @@ class GatewayHttp:
     url: str
     key: str = field(repr=False)
 
-    def get(self, path: str, params: Mapping[str, str | int | None] | None = None) -> Any:
+    def get(self, path: str, params: Params | None = None) -> Any:
         """The JSON body of a GET; `CommandFailed` with the right exit code for everything else."""
         return asyncio.run(self.request("GET", path, params=params))
 
@@ -74,25 +81,40 @@ class GatewayHttp:
         """The JSON body that answers a POST; `CommandFailed` with the right exit code for everything else."""
         return asyncio.run(self.request("POST", path, body=body))
 
-    async def request(self, method: str, path: str, *, params: Mapping[str, str | int | None] | None = None, body: Any = None) -> Any:
+    async def request(self, method: str, path: str, *, params: Params | None = None, body: Any = None) -> Any:
         """The JSON body of a 2xx answer (None where it is empty); parameters that are None are left out."""
+        async with self.stream(method, path, params=params, body=body, timeout=_TIMEOUT) as response:
+            content = await response.read()
+            return await _json(response) if content else None
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: Any = None,
+        timeout: aiohttp.ClientTimeout = _STREAM_TIMEOUT,  # noqa: ASYNC109 - the client's own kind of timeout
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """A 2xx answer whose body is read in the block; `CommandFailed` for every other one, and for a connection that breaks."""
         query = {name: value for name, value in (params or {}).items() if value is not None}
-        headers = {"Authorization": f"Bearer {self.key}"}
+        sent = {"Authorization": f"Bearer {self.key}"} | dict(headers or {})
         try:
             async with (
-                aiohttp.ClientSession(headers=headers, timeout=_TIMEOUT) as session,
+                aiohttp.ClientSession(headers=sent, timeout=timeout, read_bufsize=2**20) as session,
                 # A redirect would carry the key elsewhere.
                 session.request(method, self.url.rstrip("/") + path, params=query, json=body, allow_redirects=False) as response,
             ):
-                content = await response.read()
-                document = await _json(response) if content else None
+                if not response.ok or response.status >= 300:
+                    document = await _json(response) if await response.read() else None
+                    raise _refused(response.status, document, str(query.get("q", "")))
+                yield response
         except aiohttp.InvalidURL:
             raise CommandFailed(f"{self.url} is not a url such as {DEFAULT_URL}", ExitCode.USAGE) from None
         except (aiohttp.ClientError, TimeoutError) as error:
             raise CommandFailed(f"no answer from {self.url}: {explain_failure(error)}", ExitCode.UNREACHABLE) from error
-        if not response.ok or response.status >= 300:
-            raise _refused(response.status, document)
-        return document
 
 
 async def _json(response: aiohttp.ClientResponse) -> Any:
@@ -104,7 +126,7 @@ async def _json(response: aiohttp.ClientResponse) -> Any:
         return None
 
 
-def _refused(status: int, document: Any) -> CommandFailed:
+def _refused(status: int, document: Any, query: str) -> CommandFailed:
     known = cast("dict[str, Any]", document) if isinstance(document, dict) else {}
     detail = known.get("detail") or known.get("title") or "no detail given"
     match status:
@@ -121,8 +143,23 @@ def _refused(status: int, document: Any) -> CommandFailed:
         case _:
             code = ExitCode.UNEXPECTED
     lines = [f"{known.get('code') or f'HTTP {status}'}: {detail}"]
-    lines += [f"  {error.get('pointer')}: {error.get('message')}" for error in known.get("errors", [])]
+    for error in known.get("errors") or ():
+        if error.get("pointer") == "q" and isinstance(error.get("offset"), int):
+            lines = [f"{known.get('code')}: {error.get('message')}", _mark(query, error["offset"], error.get("length") or 1)]
+        else:
+            lines.append(f"  {error.get('pointer')}: {error.get('message')}")
     return CommandFailed("\n".join(lines), code)
+
+
+def _mark(query: str, offset: int, length: int) -> str:
+    """The query with carets under the characters that are wrong; only their neighbourhood where it is long."""
+    from rich.cells import cell_len  # noqa: PLC0415 - rich is loaded only by commands that draw
+
+    begin = max(0, offset - 40) if len(query) > _WIDEST_QUERY else 0
+    before, wrong, after = query[begin:offset], query[offset : offset + length], query[offset + length : begin + _WIDEST_QUERY]
+    shown = ("…" if begin else "") + printable(before)
+    carets = "^" * min(max(1, cell_len(printable(wrong))), _WIDEST_QUERY)
+    return f"  {shown}{printable(wrong)}{printable(after)}\n  {' ' * cell_len(shown)}{carets}"
 
 
 def path_segment(decision_id: str) -> str:

@@ -179,6 +179,24 @@ def cancellation_draft(record_id: UUID, tenant: str, agent: str, run_id: str) ->
     return RecordDraft(decision_id=record_id, kind="cancellation", tenant=tenant, facts=facts)
 
 
+def export_draft(
+    record_id: UUID, tenant: str, *, by: str, what: Mapping[str, str | None], from_position: int, to_position: int
+) -> RecordDraft:
+    """The record of an export that is about to begin: who took which records, of positions [from_position, to_position)."""
+    outcome = {"by": by, "from_position": from_position, "to_position": to_position, "query": what["q"]}
+    outcome |= {name: value for name, value in what.items() if name != "q"}
+    return RecordDraft(decision_id=record_id, kind="export", tenant=tenant, facts={"outcome": outcome})
+
+
+def reveal_draft(record_id: UUID, record: Mapping[str, Any], *, by: str, reason: str) -> RecordDraft:
+    """The record of somebody who is about to see the payloads of `record`; it can be found like that one."""
+    facts = {name: record[name] for name in _KEPT} | {
+        "links": [_link("decision", UUID(record["decision_id"]))],
+        "outcome": {"by": by, "reason": reason},
+    }
+    return RecordDraft(decision_id=record_id, kind="reveal", tenant=record["tenant"], facts=facts)
+
+
 def redacted_arguments(call: Proposed) -> dict[str, Any]:
     """The arguments as people may see them."""
     if not isinstance(call, Validated):

@@ -248,6 +248,10 @@ class Ledger(Protocol):
         """Commit the record of a call that was answered from the ledger, linked to the decision that it repeats."""
         ...
 
+    async def note(self, record: RecordDraft, about: UUID | None) -> None:
+        """Commit a record that changes nothing else, linked to the decision that it is about."""
+        ...
+
     async def get_call(self, tenant: str, agent: str, decision_id: UUID) -> CallNow | None:
         """An agent's call as it stands; None where this agent has no such decision."""
         ...
@@ -463,7 +467,14 @@ class DecisionLog(Protocol):
         ...
 
     async def get(self, tenant: str, decision_id: UUID) -> dict[str, Any] | None:
-        """A record with its payload and the records linked to it; None where this tenant has no such record."""
+        """``{record, linked, payloads}``: a record, the records linked to it, and which payloads there are of them (no more).
+
+        None where this tenant has no such record.
+        """
+        ...
+
+    async def reveal(self, tenant: str, decision_id: UUID) -> dict[str, Any]:
+        """The redacted payloads of a record and of those linked to it, by kind. Whoever asks has written down why."""
         ...
 
 

@@ -102,7 +102,7 @@ class PostgresLog:
             yield LogWalker(connection, query.tenant, query.search, newest_first=query.newest_first), high
 
     async def get(self, tenant: str, decision_id: UUID) -> dict[str, Any] | None:
-        """``{record, linked, payloads}`` of one record, or None."""
+        """``{record, linked, payloads}`` of one record, or None. Of payloads only their kinds are told."""
         sql = self._database.sql
         async with self._database.connection() as connection:
             body = await connection.fetchval(sql["get_record"], tenant, decision_id)
@@ -115,5 +115,11 @@ class PostgresLog:
         return {
             "record": record,
             "linked": [orjson.loads(row["body"]) for row in linked],
-            "payloads": {row["kind"]: orjson.loads(row["body"]) for row in payloads},
+            "payloads": sorted(row["kind"] for row in payloads),
         }
+
+    async def reveal(self, tenant: str, decision_id: UUID) -> dict[str, Any]:
+        """The redacted payloads of a record and of those linked to it, by kind."""
+        async with self._database.connection() as connection:
+            payloads = await connection.fetch(self._database.sql["get_payloads"], tenant, decision_id)
+        return {row["kind"]: orjson.loads(row["body"]) for row in payloads}

@@ -136,6 +136,10 @@ class PostgresLedger:
             binding = Binding(key=key, decision_id=known.decision_id, fingerprint=call.fingerprint)
         await self._coalescer.submit(record.tenant, Note(record=record, about=known.decision_id, binding=binding))
 
+    async def note(self, record: RecordDraft, about: UUID | None) -> None:
+        """Commit a record that changes nothing else, linked to the decision that it is about."""
+        await self._coalescer.submit(record.tenant, Note(record=record, about=about))
+
     async def get_call(self, tenant: str, agent: str, decision_id: UUID) -> CallNow | None:
         """An agent's call as it stands; None where this agent has no such decision."""
         sql = self._sql

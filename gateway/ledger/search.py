@@ -28,6 +28,8 @@ WALK_ROWS = 50_000
 """Records that one page looks at before it comes back with what it has."""
 COUNT_ROWS = 200_000
 """Records that counting looks at."""
+WORDS_ROWS = 3_000
+"""Records without enough matches after which words count as rare, and their index is asked."""
 MAX_HITS = 20_000
 """Matches of words that are taken from the index of words at once."""
 CLOCK_SLACK = timedelta(seconds=10)
@@ -199,7 +201,7 @@ class LogWalker:
             if step.edge is None:
                 return
             low, high = (low, step.edge) if self._newest_first else (step.edge + 1, high)
-            if looked >= STEP_ROWS and not tried_words:
+            if looked >= WORDS_ROWS and not tried_words:
                 tried_words = True
                 by_words = await self._step_by_words(low, high, want)
                 if by_words.edge is None:

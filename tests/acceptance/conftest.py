@@ -84,6 +84,13 @@ class Gateway:
         assert status == 200, found
         return found
 
+    async def payloads(self, decision_id: str) -> Any:
+        """The payloads of a record, as an auditor reveals them."""
+        body = {"reason": "the test looks at them"}
+        status, found = await self.post(f"/v1/decisions/{decision_id}/reveal", body, key=AUDITOR)
+        assert status == 200, found
+        return found["payloads"]
+
     async def fault(self, method: str, path: str, mode: str) -> None:
         """Arm the sample service's next such request with a fault."""
         order = {"method": method, "path": path, "mode": mode}

@@ -22,6 +22,15 @@ include-path-regex = "^/v1/decisions"
 headers = { Authorization = "Bearer dev-auditor-key" }
 
 [[operations]]
+include-path-regex = "^/v1/runs/.*/timeline$"
+headers = { Authorization = "Bearer dev-auditor-key" }
+
+# An answer without an end.
+[[operations]]
+include-path = "/v1/decisions/tail"
+enabled = false
+
+[[operations]]
 include-path-regex = "^/v1/budgets|/resolve$"
 headers = { Authorization = "Bearer dev-operator-key" }
 

@@ -219,8 +219,7 @@ async def test_cleans_a_strange_answer_and_gives_the_same_again(open_with: OpenG
     first = await gateway.call("strange", {}, idempotency_key=key)
     assert first["result"]["data"] == {"id": "m1", "trace": "x\ufffdy", "score": None, "s": "\ufffd"}
     assert (await gateway.call("strange", {}, idempotency_key=key))["result"] == first["result"]
-    found = await gateway.decision(first["decision_id"])
-    assert found["payloads"]["result"] == {"result": first["result"]["data"]}
+    assert (await gateway.payloads(first["decision_id"]))["result"] == {"result": first["result"]["data"]}
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,10 @@ class FakeOperations:
         found = self.records.get(decision_id)
         return found if found and found["tenant"] == tenant else None
 
+    async def reveal(self, tenant: str, decision_id: UUID) -> dict[str, Any]:
+        """Nothing: nobody reveals here."""
+        raise NotImplementedError(tenant, decision_id)
+
     def _check(self) -> None:
         if self.is_lost:
             raise LedgerUnavailable("the test says so")

@@ -206,7 +206,7 @@ async def _fill(database: Database, documents: list[Document]) -> list[datetime]
 
 
 # Small steps reach the edges that take a million records otherwise.
-SMALL = {"STEP_ROWS": 7, "WALK_ROWS": 40, "MAX_VALUES": 3, "MAX_HITS": 9, "CLOCK_SLACK": timedelta(0)}
+SMALL = {"STEP_ROWS": 7, "WALK_ROWS": 40, "WORDS_ROWS": 7, "MAX_VALUES": 3, "MAX_HITS": 9, "CLOCK_SLACK": timedelta(0)}
 
 
 @pytest.mark.parametrize("sizes", [{}, SMALL], ids=["as it is", "small steps"])
