@@ -167,8 +167,12 @@ async def until_ready(engine: OpaEngine) -> None:
 
 
 @asynccontextmanager
-async def pulled_opa() -> AsyncGenerator[Callable[[], PulledOpa]]:
+async def pulled_opa() -> AsyncGenerator[Callable[..., PulledOpa]]:
     """A real OPA and its bundle host; makes engines that ask it."""
     find_opa()
     async with BundleHost().serving() as host, run_opa(host.url) as opa:
-        yield lambda: PulledOpa(opa.url, host)
+
+        def make(*, deadline_s: float = 2.0) -> PulledOpa:
+            return PulledOpa(opa.url, host, deadline_s=deadline_s)
+
+        yield make

@@ -127,6 +127,13 @@ FINDING_CODES: Mapping[str, Mapping[str, str]] = {
         "rego-minus": "A leading minus, which the engines read differently.",
         "rego-regex": "A pattern that is not literal, not valid, or not equal in both engines.",
         "rego-sprintf": "A format that the engines write differently.",
+        "rego-count": "`count` of what may be a text.",
+        "rego-text": "`startswith` or its like on what may be no text.",
+        "rego-iteration": "`some … in` over what may be no collection.",
+        "rego-indexof": "`indexof` with a text that is not literal.",
+        "rego-substring": "`substring` with places that are not literal integers.",
+        "rego-object-pattern": "An object taken apart by a pattern.",
+        "rego-partial-object": "A rule that adds keys to an object.",
     },
     "Data, tests and cases": {
         "data-not-object": "A data document is not an object.",

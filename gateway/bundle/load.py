@@ -21,6 +21,7 @@ from gateway.domain.catalogue import Bundle, Tool, ToolDeclaration, Validator, W
 from gateway.domain.findings import Finding
 from gateway.policy.analysis import analyse
 from gateway.policy.checks.names import DeclaredNames
+from gateway.policy.checks.shapes import InputShapes
 from gateway.policy.modules import assemble
 
 MAX_DATA = 4 * 1024 * 1024
@@ -73,7 +74,14 @@ def _load(files: Mapping[str, bytes], findings: list[Finding]) -> CheckedBundle 
     if is_whole and compiled.tools.keys() == catalogue.tools.keys():  # else names in Rego would look unknown that are not
         arguments = frozenset(name for tool in compiled.tools.values() for name in tool.declaration.parameters.get("properties", {}))
         own_codes = {reason.code: reason.effect for reason in (catalogue.bundle.reason_codes if catalogue.bundle else ())}
-        findings += analyse(modules, data, argument_names=arguments, own_codes=own_codes, declared=_declared_names(catalogue))
+        findings += analyse(
+            modules,
+            data,
+            argument_names=arguments,
+            own_codes=own_codes,
+            declared=_declared_names(catalogue),
+            shapes=_shapes(compiled, catalogue),
+        )
     findings = sorted(set(findings))
     if any(finding.severity == "error" for finding in findings) or catalogue.bundle is None:
         return findings
@@ -103,6 +111,15 @@ def _declared_names(catalogue: Catalogue) -> DeclaredNames:
         agents=frozenset(catalogue.agents),
         subjects=frozenset(catalogue.subjects),
         attributes=frozenset(name for subject in catalogue.subjects.values() for name in subject.value.attributes),
+    )
+
+
+def _shapes(compiled: "_Schemas", catalogue: Catalogue) -> InputShapes:
+    flat = {"type": "object", "additionalProperties": {"type": "string"}}  # what a workflow without `context` accepts
+    return InputShapes(
+        arguments=[tool.declaration.parameters for tool in compiled.tools.values()],
+        contexts=[workflow.value.context or flat for workflow in catalogue.workflows.values()],
+        attributes=[subject.value.attributes for subject in catalogue.subjects.values()],
     )
 
 

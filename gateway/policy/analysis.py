@@ -10,12 +10,14 @@ from gateway.domain.findings import Finding
 from gateway.domain.policy_input import CANARY
 from gateway.domain.reasons import Effect
 from gateway.policy import worker
+from gateway.policy.checks.agreement import check_agreement
 from gateway.policy.checks.calls import check_call, regex_patterns
 from gateway.policy.checks.graph import RuleGraph, check_data
 from gateway.policy.checks.inputs import InputPaths, check_inputs
 from gateway.policy.checks.names import DeclaredNames, check_names
 from gateway.policy.checks.nesting import check_nesting
 from gateway.policy.checks.rules import check_imports, check_package, check_rules
+from gateway.policy.checks.shapes import InputShapes, Shapes
 from gateway.policy.checks.syntax import Module, syntax_error
 from gateway.policy.checks.variables import check_variables
 from gateway.policy.checks.walk import Use, uses_of
@@ -31,11 +33,12 @@ def analyse(
     argument_names: frozenset[str],
     own_codes: Mapping[str, Effect],
     declared: DeclaredNames,
+    shapes: InputShapes | None = None,
 ) -> list[Finding]:
     """All findings on a bundle's Rego modules (file name -> source, tests included) and its merged data document, sorted.
 
     `argument_names`: the first-level argument names of all tools. `own_codes`: the bundle's reason codes with their effects.
-    `declared`: the names that rules may compare with.
+    `declared`: the names that rules may compare with. `shapes`: what arguments, contexts and attributes may be.
     Sources are untrusted: they are parsed in a worker process. Blocks for some 50 ms; inside an event loop use a thread.
     """
     findings = set(check_data(data))
@@ -43,7 +46,7 @@ def analyse(
         return sorted(findings | too_deep)  # No parser may see these.
     try:
         with Sandbox() as sandbox:
-            findings |= set(_check(sandbox, modules, data, _Bundle(argument_names, own_codes, declared)))
+            findings |= set(_check(sandbox, modules, data, _Bundle(argument_names, own_codes, declared, shapes or InputShapes())))
     except (SandboxError, RecursionError) as fault:
         findings.add(
             _whole(
@@ -62,6 +65,7 @@ class _Bundle:
     argument_names: frozenset[str]
     own_codes: Mapping[str, Effect]
     declared: DeclaredNames
+    shapes: InputShapes
 
 
 def _check(sandbox: Sandbox, sources: Mapping[str, str], data: Mapping[str, Any], bundle: _Bundle) -> Iterator[Finding]:
@@ -98,6 +102,9 @@ def _check_modules(modules: list[Module], sources: Mapping[str, str], data: Mapp
             yield from check_call(use, graph.functions)
             yield from graph.check_use(use)
     yield from graph.check_cycles()
+    shapes = Shapes(modules, data, bundle.shapes)
+    for scope in shapes.scopes:
+        yield from check_agreement(scope, shapes)
 
 
 def _try_patterns(sandbox: Sandbox, uses: list[Use]) -> Iterator[Finding]:
