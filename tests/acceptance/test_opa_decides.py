@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.acceptance.conftest import AUDITOR, AUTHOR, Gateway, OpenGateway
 from tests.fakes.mischief import ANSWERS, Mischief
@@ -134,6 +135,8 @@ async def test_allows_nothing_while_opa_is_killed_slow_or_talks_nonsense(
     open_with: OpenGateway, copied_bundle: Path, edit: Callable[..., None], engine: Engine, opened: AsyncExitStack
 ):
     edit("tools/search_hotels.yaml", facts="none")  # else equal calls take turns, and OPA sees one at a time
+    budgets = yaml.safe_load((copied_bundle / "budgets.yaml").read_text())
+    (copied_bundle / "budgets.yaml").write_text(yaml.safe_dump([budget for budget in budgets if "rate" not in budget]))
     proxy = await opened.enter_async_context(Mischief(engine.port).serving())
     gateway = await open_with(copied_bundle, **engine.settings | {"opa_url": proxy.url, "opa_deadline_s": 2})
     opa = await start_opa(gateway, engine, opened)
