@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import orjson
 
-from tests.faults.evidence import BudgetRow, Call, Dump, Hold, KeyClaim, Record
+from tests.faults.evidence import BudgetRow, Call, Dump, Grant, Hold, KeyClaim, Record
 
 IS_ADMITTED = "SELECT EXISTS (SELECT FROM records WHERE decision_id = $1 AND kind = 'decision' AND effect = 'allow')"
 """Asked by the tool service on its own connection: only a committed decision is seen."""
@@ -87,6 +87,10 @@ async def read_dump(url: str) -> Dump:
             for row in rows["claims"]
             if row["kind"] == "transport"
         ),
+        grants=tuple(
+            Grant(id=str(row["approval_id"]), state=row["state"], consumed_by=str(row["consumed_by"]) if row["consumed_by"] else None)
+            for row in rows["approvals"]
+        ),
         log_size=sum(row["size"] for row in rows["log_heads"]),
         deadlocks=deadlocks,
     )
@@ -97,7 +101,7 @@ async def count_unsettled(url: str) -> dict[str, int]:
     connection = await asyncpg.connect(url, timeout=10)
     try:
         rows = await connection.fetch(
-            "SELECT tool || ' ' || state AS what, count(*) AS many FROM calls WHERE state IN ('running', 'in_doubt') GROUP BY 1"
+            "SELECT tool || ' ' || state AS what, count(*) AS many FROM calls WHERE state IN ('running', 'pending_client', 'in_doubt') GROUP BY 1"
         )
         return {row["what"]: row["many"] for row in rows}
     finally:
@@ -129,7 +133,7 @@ async def replace_revision(url: str) -> None:
         await connection.close()
 
 
-_TABLES = ("calls", "reservations", "budgets", "records", "claims", "log_heads")
+_TABLES = ("calls", "reservations", "budgets", "records", "claims", "approvals", "log_heads")
 
 
 def _call(row: Mapping[str, Any]) -> Call:

@@ -135,6 +135,15 @@ class KeyClaim:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Grant:
+    """A request to a person; the decision that first asked has its id."""
+
+    id: str
+    state: str
+    consumed_by: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Dump:
     """The database at one moment, read in one snapshot."""
 
@@ -144,6 +153,7 @@ class Dump:
     budgets: tuple[BudgetRow, ...] = ()
     records: tuple[Record, ...] = ()
     claims: tuple[KeyClaim, ...] = ()
+    grants: tuple[Grant, ...] = ()
     log_size: int = 0
     deadlocks: int = 0
 
@@ -158,6 +168,7 @@ class ToolFacts:
     costs: Mapping[str, int] = field(default_factory=dict[str, int])
     has_business_key: bool = False
     is_once_per_subject: bool = False
+    needs_person: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,6 +213,7 @@ def _tool_facts(tool: dict[str, Any]) -> ToolFacts:
         costs={unit: int(Decimal(amount) * MICRO) for unit, amount in tool.get("cost", {}).items()},
         has_business_key=isinstance(tool.get("idempotency"), dict),
         is_once_per_subject=tool["name"] == "send",
+        needs_person=tool["name"] == "write_agreed",
     )
 
 

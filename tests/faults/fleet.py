@@ -30,6 +30,7 @@ from tests.faults.history import Recorder
 BUNDLE = Path(__file__).parent / "bundle"
 AGENTS = {"first-agent": "fault-key-of-the-first-agent", "second-agent": "fault-key-of-the-second-agent"}
 AUDITOR_KEY, OPERATOR_KEY = "fault-key-of-the-auditor", "fault-key-of-the-operator"
+PERSON, APPROVER_KEY = "dana", "fault-key-of-the-approver"
 START_S, STOP_S = 30.0, 20.0
 _POLL_S = 0.01
 
@@ -49,7 +50,7 @@ class Evidence:
         write_all(folder / "history.jsonl", self.history.operations)
         write_all(folder / "nemeses.jsonl", self.history.nemeses)
         write_all(folder / "effects.jsonl", self.effects)
-        for name in ("calls", "holds", "budgets", "records", "claims"):
+        for name in ("calls", "holds", "budgets", "records", "claims", "grants"):
             write_all(folder / f"{name}.jsonl", getattr(self.dump, name))
 
 
@@ -278,11 +279,12 @@ def _copy_bundle(target: Path, subjects: int) -> Path:
 
 
 def _write_config(folder: Path, origin: str) -> Path:
-    secrets: Mapping[str, str] = AGENTS | {"auditor": AUDITOR_KEY, "operator": OPERATOR_KEY}
+    secrets: Mapping[str, str] = AGENTS | {"auditor": AUDITOR_KEY, "operator": OPERATOR_KEY, PERSON: APPROVER_KEY}
     for name, secret in secrets.items():
         (folder / f"{name}.key").write_text(secret)
     keys: list[dict[str, Any]] = [{"secret": {"file": str(folder / f"{name}.key")}, "roles": ["agent"], "agent": name} for name in AGENTS]
     keys += [{"secret": {"file": str(folder / f"{role}.key")}, "roles": [role], "name": role} for role in ("auditor", "operator")]
+    keys.append({"secret": {"file": str(folder / f"{PERSON}.key")}, "roles": ["approver"], "person": PERSON})
     config = folder / f"gateway-{time.monotonic_ns()}.yaml"
     config.write_text(yaml.safe_dump({"keys": keys, "connections": {"faults": {"origin": origin, "internal": True}}}))
     return config

@@ -3,14 +3,14 @@
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
 import aiohttp
 
 from tests.faults.evidence import Operation
-from tests.faults.fleet import AGENTS, Fleet
+from tests.faults.fleet import AGENTS, APPROVER_KEY, Fleet
 
 WORKFLOW = "faults"
 PATIENCE_S = 10.0
@@ -34,6 +34,7 @@ class Wish:
     subject: str = "ada"
     run_id: str = field(default_factory=lambda: f"run-{uuid4().hex[:12]}")
     key: str | None = field(default_factory=lambda: f"key-{uuid4().hex}")
+    approval_id: str | None = None
 
 
 def new_wish(tool: str, mode: str = "ok", **more: Any) -> Wish:
@@ -58,17 +59,46 @@ class Client:
         self, gateway: str, wish: Wish, *, patience_s: float = PATIENCE_S, headers: Mapping[str, str] | None = None
     ) -> Operation:
         """One request. Whatever becomes of it is in the operation that comes back."""
+        call: dict[str, Any] = {"name": wish.tool, "args": dict(wish.args)}
+        call |= {name: value for name, value in (("idempotency_key", wish.key), ("approval_id", wish.approval_id)) if value}
+        body = {"workflow": WORKFLOW, "run_id": wish.run_id, "on_behalf_of": wish.subject, "call": call}
+        return await self._post(gateway, "/v1/calls", body, wish, patience_s, headers)
+
+    async def agree(self, gateway: str, wish: Wish) -> Wish:
+        """Ask for a call that needs a person, and let the person agree; the same call with the grant."""
+        asked = await self.send(gateway, wish)
+        assert asked.answer is not None, asked
+        assert asked.status == "confirmation_required", asked.status
+        approval_id = asked.answer["result"]["approval_id"]
+        url = f"{self._fleet.url(gateway)}/v1/approvals/{approval_id}/approve"
+        async with self._session.post(url, json={}, headers={"Authorization": f"Bearer {APPROVER_KEY}"}) as response:
+            response.raise_for_status()
+        return replace(wish, approval_id=approval_id)
+
+    async def perform(self, wish: Wish, execution_id: str) -> None:
+        """Do what a call asked its client to do: the effect stands in the effect ledger."""
+        headers = {"X-Gateway-Call-Id": execution_id}
+        async with self._session.post(self._fleet.tool_url + "/perform", json=dict(wish.args), headers=headers) as response:
+            response.raise_for_status()
+
+    async def report(
+        self, gateway: str, wish: Wish, execution_id: str, *, patience_s: float = PATIENCE_S, headers: Mapping[str, str] | None = None
+    ) -> Operation:
+        """Say that it was done."""
+        body = {"status": "ok", "data": {"action": wish.args["action"]}}
+        return await self._post(gateway, f"/v1/executions/{execution_id}/result", body, wish, patience_s, headers)
+
+    async def _post(
+        self, gateway: str, path: str, body: Mapping[str, Any], wish: Wish, patience_s: float, headers: Mapping[str, str] | None
+    ) -> Operation:
         recorder = self._fleet.recorder
         begun = recorder.begin(
             agent=wish.agent, subject=wish.subject, run_id=wish.run_id, tool=wish.tool, args=wish.args, key=wish.key, gateway=gateway
         )
-        call: dict[str, Any] = {"name": wish.tool, "args": dict(wish.args)} | ({"idempotency_key": wish.key} if wish.key else {})
-        body = {"workflow": WORKFLOW, "run_id": wish.run_id, "on_behalf_of": wish.subject, "call": call}
         sent = {"Authorization": f"Bearer {AGENTS[wish.agent]}"} | dict(headers or {})
         try:
             async with asyncio.timeout(patience_s):
-                url = self._fleet.url(gateway) + "/v1/calls"
-                async with self._session.post(url, json=body, headers=sent) as response:
+                async with self._session.post(self._fleet.url(gateway) + path, json=body, headers=sent) as response:
                     answer = await response.json(content_type=None)
         except asyncio.CancelledError:
             recorder.end(begun, "info", why="client left")

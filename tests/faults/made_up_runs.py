@@ -16,6 +16,7 @@ SETUP = Setup(
         "write_probe": ToolFacts(replay="probe", is_read=False, timeout_s=0.5),
         "write_never": ToolFacts(replay="never", is_read=False, timeout_s=0.5),
         "spend": ToolFacts(replay="never", is_read=False, timeout_s=0.5, costs={"usd": 100_000}),
+        "write_agreed": ToolFacts(replay="never", is_read=False, timeout_s=0.5, needs_person=True),
         "send": ToolFacts(replay="never", is_read=False, timeout_s=0.5, is_once_per_subject=True),
     },
     budgets={"spend_total": BudgetFacts(unit="usd", limit=5_000_000, per=("run",), tools=("spend",))},

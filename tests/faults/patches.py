@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
@@ -17,10 +17,11 @@ from gateway import recovery as resolving
 from gateway.api import calls
 from gateway.domain import answers, call, classify, identity, outcome, record
 from gateway.domain.decision import LedgerUnavailable
+from gateway.domain.reasons import ReasonCode
 from gateway.executors import slots
-from gateway.ledger import batch, claims, coalescer, endings, holdings, postgres
+from gateway.ledger import batch, claims, coalescer, endings, grants, holdings, postgres
 from gateway.ledger import recovery as reaping
-from gateway.stages import execute, settle
+from gateway.stages import decide, execute, settle
 from tests.faults.dump import COMMIT_TEXT
 from tests.faults.patching import replace_everywhere, replace_method, swap_sql
 
@@ -275,6 +276,51 @@ def take_cut_off_as_not_sent() -> None:
         return deliver_or_forget
 
     replace_method(execute.Execute, "_deliver", make)
+
+
+def forget_uses_of_grants() -> None:
+    def make(judge: Any) -> Any:
+        def judge_anyway(self: Any, decided: Any) -> Any:
+            found = judge(self, decided)
+            return None if found is not None and found.reason_code is ReasonCode.APPROVAL_CONSUMED else found
+
+        return judge_anyway
+
+    replace_method(grants.Grants, "judge", make)
+
+
+def ignore_what_was_agreed_to() -> None:
+    replace_everywhere(decide, "_check_approval", lambda _: lambda _call: None)
+    replace_method(grants.Grants, "judge", lambda _: lambda self, decided: None)  # noqa: ARG005
+
+
+def keep_grants() -> None:
+    swap_sql(("UPDATE approvals SET state = 'granted', consumed_by = NULL", "UPDATE approvals SET state = state"))
+
+
+def give_grants_of_doubts_back() -> None:
+    class Confused:
+        OPEN = outcome.CallState.IN_DOUBT
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(outcome.CallState, name)
+
+    if not hasattr(batch, "CallState"):
+        raise LookupError("gateway.ledger.batch does not look at states any more")
+    setattr(batch, "CallState", Confused())  # noqa: B010 - a foreign name
+
+
+def forget_silent_clients() -> None:
+    def is_silent(named: Mapping[str, Any]) -> bool:
+        return outcome.CallState.PENDING_CLIENT in named["from_states"]
+
+    _change_reaping(
+        lambda named: (
+            named | {"state": outcome.CallState.OPEN, "outcome": named["outcome"] | {"state": "open"}, "spend": "nothing"}
+            if is_silent(named)
+            else named
+        )
+    )
 
 
 def ignore_revisions() -> None:

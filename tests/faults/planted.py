@@ -63,6 +63,11 @@ BUGS: dict[str, Bug] = {
         _bug("cancelled_with_client", "an execution ends with the client that asked", "I9", "client_leaves", patches.let_clients_cancel),
         _bug("cut_off_is_no_effect", "an execution that a stop cuts off counts as nothing sent", "T1 I5", "drained", patches.take_cut_off_as_not_sent),
         _bug("replaced_revision_admits", "an admission under a replaced revision commits", "R1", "replaced_revision", patches.ignore_revisions),
+        _bug("grant_used_twice", "whether an agreement is used already is not looked at in the admission", "A1", "agreed_once", patches.forget_uses_of_grants),
+        _bug("grant_of_another_call", "an agreement lets any call pass", "A2", "agreed_other", patches.ignore_what_was_agreed_to),
+        _bug("grant_not_given_back", "a call without effect keeps its agreement", "A3", "agreed_without_effect", patches.keep_grants),
+        _bug("grant_of_a_doubt_is_free", "a call in doubt gives its agreement back", "A1 A3", "agreed_in_doubt", patches.give_grants_of_doubts_back),
+        _bug("silent_client_is_no_effect", "the reaper takes a client's silence as not happened", "T1", "client_is_silent", patches.forget_silent_clients),
     )
 }  # fmt: skip
 

@@ -42,7 +42,7 @@ def check_effects_are_recorded(run: RunIndex) -> Iterator[str]:
     for call_id in run.arrivals:
         call, decision = run.calls.get(call_id), run.records.get(call_id)
         endings = run.endings.get(call_id, [])
-        if call is None or (call.state != "running" and not endings) or (run.is_at_rest and not endings):
+        if call is None or (not run.is_running(call) and not endings) or (run.is_at_rest and not endings):
             yield f"call {call_id} reached its tool and has no outcome record"
         elif decision is not None and any(record.position < decision.position for _, record in endings):
             yield f"call {call_id} has an outcome before its decision"

@@ -10,7 +10,7 @@ from tests.faults.evidence import Call, Dump, Effect, History, Operation, Record
 
 ENDED_STATES = frozenset({"succeeded", "failed", "open"})
 TERMINAL_STATUSES = frozenset({"ok", "no_match", "failed"})
-EXECUTED_STATUSES = TERMINAL_STATUSES | {"outcome_unknown", "in_progress"}
+EXECUTED_STATUSES = TERMINAL_STATUSES | {"outcome_unknown", "in_progress", "pending_client"}
 NOTHING_HAPPENED_STATUSES = frozenset({"temporary_error", "blocked", "invalid_arguments", "suppressed", "confirmation_required"})
 
 

@@ -257,6 +257,69 @@ async def settlement_meets_duplicate(stage: Stage) -> None:
         await client.send("g2", wish)
 
 
+async def agreed_once(stage: Stage) -> None:
+    """A person agreed to one call; fifty of them come at once, under keys of their own, at two gateways."""
+    await start_all(stage.fleet, ("g1", "g2"), **stage.environment)
+    async with open_client(stage.fleet) as client:
+        wish = await client.agree("g1", new_wish("write_agreed"))
+        await asyncio.gather(*(client.send(f"g{1 + number % 2}", _with_new_key(wish), patience_s=PATIENCE_S) for number in range(50)))
+
+
+async def agreed_other(stage: Stage) -> None:
+    """A person agreed to one call; another one comes with that yes."""
+    await start_all(stage.fleet, ("g1",), **stage.environment)
+    async with open_client(stage.fleet) as client:
+        wish = await client.agree("g1", new_wish("write_agreed"))
+        await client.send("g1", replace(new_wish("write_agreed", run_id=wish.run_id), approval_id=wish.approval_id))
+        await client.send("g1", wish)
+
+
+async def agreed_without_effect(stage: Stage) -> None:
+    """A call that a person agreed to has no effect, first because the tool is busy, then because the answer to COMMIT is lost; it comes again."""
+    url = stage.fleet.database_url
+    with PostgresProxy(socket_folder(url)) as proxy:
+        through = proxy.url(database_name(url), "gateway_app")
+        await asyncio.to_thread(lambda: stage.fleet.start("g1", database_url=through, **stage.environment))
+        async with open_client(stage.fleet) as client:
+            wish = await client.agree("g1", new_wish("write_agreed"))
+            await client.order("write_agreed", "busy")
+            await client.send("g1", _with_new_key(wish))
+            stage.fleet.recorder.note("COMMIT answer dropped", "g1")
+            proxy.arm("answer", during=lambda text: "INSERT INTO calls" in text)
+            await client.send("g1", _with_new_key(wish))
+            await stage.fleet.wait_until_quiet(PATIENCE_S)
+            await client.insist(("g1",), wish, patience_s=6)
+
+
+async def agreed_in_doubt(stage: Stage) -> None:
+    """A call that a person agreed to was done and its answer is lost; it comes again under another key."""
+    await start_all(stage.fleet, ("g1",), **stage.environment)
+    async with open_client(stage.fleet) as client:
+        wish = await client.agree("g1", new_wish("write_agreed", "apply-then-reset"))
+        await client.send("g1", wish)
+        await client.send("g1", _with_new_key(wish))
+
+
+async def client_is_silent(stage: Stage) -> None:
+    """The client does what it was handed, and the gateway dies before it hears; the word comes late, at another one."""
+    await start_all(stage.fleet, ("g1", "g2"), **stage.environment)
+    async with open_client(stage.fleet) as client:
+        wish = new_wish("perform")
+        handed = await client.send("g1", wish)
+        execution_id = handed.decision_id or ""
+        await client.perform(wish, execution_id)
+        await asyncio.to_thread(stage.fleet.kill, "g1")
+        await client.report("g1", wish, execution_id)
+        await stage.fleet.wait_until_quiet(PATIENCE_S)
+        await client.send("g2", wish)
+        await client.report("g2", wish, execution_id)
+        await client.send("g2", wish)
+
+
+def _with_new_key(wish: Wish) -> Wish:
+    return replace(wish, key=f"key-{uuid4().hex}")
+
+
 async def bad_neighbour(stage: Stage) -> None:
     """Every batch with a call for cy fails on its data; everybody else's calls go on."""
     await start_all(stage.fleet, ("g1",), **{"BAD_SUBJECT": "cy"} | dict(stage.environment))
@@ -292,5 +355,6 @@ SCENARIOS: dict[str, Callable[[Stage], Awaitable[None]]] = {
         plain, single, client_leaves, crash_alone, budget, expired_key, lost_answer, lost_commit, crash_keyed, crash_never, drained, zombie_before_send, zombie_late_answer,
         zombie_is_told, zombie_is_heard, late_send_probe, policy, late_probe, crossed_budgets,
         settlement_meets_duplicate, bad_neighbour, replaced_revision,
+        agreed_once, agreed_other, agreed_without_effect, agreed_in_doubt, client_is_silent,
     )
 }  # fmt: skip

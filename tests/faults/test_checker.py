@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.faults.checker import RULES, check
-from tests.faults.evidence import BudgetRow, Hold, KeyClaim, Nemesis
+from tests.faults.evidence import BudgetRow, Grant, Hold, KeyClaim, Nemesis
 from tests.faults.made_up_runs import (
     BUDGET,
     HELD,
@@ -62,6 +62,13 @@ def _sent_twice() -> RunIndex:
     other = record("d2", 2, key_digest="k2"), ending("o2", 3, "succeeded", about="d2")
     changed = with_dump(GOOD, records=(*DUMP.records, *other), log_size=4, calls=(call(), call("d2")))
     return with_tool(with_effects(changed, effect(call="d2"), effect("applied", call="d2")), "send")
+
+
+def _agreed(**document: Any) -> RunIndex:
+    """A call that a person agreed to: p1 asked, d1 used the yes."""
+    asked = record("p1", 0, effect="confirm", status="confirmation_required")
+    records = (asked, replace(record("d1", 1, approval_id="p1", budgets=HELD, **document), at=10.5), ending("o1", 2, "succeeded"))
+    return with_dump(GOOD, records=records, grants=(Grant(id="p1", state="consumed", consumed_by="d1"),), log_size=3)
 
 
 BROKEN: list[tuple[str, str, Callable[[], RunIndex]]] = [
@@ -163,11 +170,24 @@ BROKEN: list[tuple[str, str, Callable[[], RunIndex]]] = [
     ),
     ("O2", "two writers wait for each other", lambda: with_dump(GOOD, deadlocks=1)),
     ("P1", "a subject gets two messages", _sent_twice),
+    ("A1", "a call that needs a person was made without one", lambda: with_tool(GOOD, "write_agreed")),
+    (
+        "A1",
+        "one agreement has two effects",
+        lambda: with_effects(with_dump(_agreed(), records=(*_agreed().dump.records, record("d2", 3, approval_id="p1"))), effect("applied", call="d2")),
+    ),
+    ("A2", "another call than the one that was agreed to", lambda: _agreed(arguments_digest="of something else")),
+    ("A3", "a call without effect keeps its agreement", lambda: with_dump(_agreed(), calls=(call(state="open"),))),
+    ("A3", "an agreement that was used is free", lambda: with_dump(_agreed(), grants=(Grant(id="p1", state="granted", consumed_by=None),))),
 ]  # fmt: skip
 
 
 def test_a_good_run_breaks_nothing():
     assert check(GOOD) == []
+
+
+def test_an_agreement_that_its_own_call_used_breaks_nothing():
+    assert check(_agreed()) == []
 
 
 def test_a_doubt_of_class_never_may_wait_for_a_person_and_be_ended_by_one():

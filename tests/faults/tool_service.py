@@ -48,7 +48,7 @@ class Service:
         """The routes."""
         app = web.Application(client_max_size=1024 * 1024)
         app.router.add_get("/look/{action}", self._look)
-        for path in ("/keyed", "/deaf", "/never", "/spend", "/send"):
+        for path in ("/keyed", "/deaf", "/never", "/agreed", "/spend", "/send", "/perform"):
             app.router.add_post(path, self._write)
         app.router.add_post("/probe/{reference}", self._write)
         app.router.add_get("/probe/by-reference/{reference}", self._find)
@@ -73,7 +73,7 @@ class Service:
     async def _write(self, request: web.Request) -> web.StreamResponse:
         args = await request.json()
         route = request.path.split("/")[1]
-        tool = route if route in {"spend", "send"} else f"write_{route}"
+        tool = route if route in {"spend", "send", "perform"} else f"write_{route}"
         key = request.match_info.get("reference") or request.headers.get("Idempotency-Key")
         line = await self._arrive(request, tool, key, args)
         mode = line["mode"].split(":")[0]
