@@ -8,6 +8,7 @@ from gateway import __version__
 from gateway.cli.terminal import WholeSentences
 
 _COMMANDS = {
+    "approvals": "gateway.cli.approvals:approvals",
     "audit": "gateway.cli.audit:audit",
     "budgets": "gateway.cli.budgets:budgets",
     "bundle": "gateway.cli.bundle:bundle",

@@ -6,6 +6,8 @@ from tests.acceptance.conftest import ALERTS, AUDITOR, AUTHOR, Gateway
 
 PARIS = {"city": "Paris, France"}
 
+PLANNING = ["search_hotels", "get_itinerary", "open_screen", "copy_to_clipboard"]
+
 
 def _ask(name: str, args: Any, workflow: str = "trip_planning", subject: str = "ada", **more: Any) -> dict[str, Any]:
     context = {"requestVersion": "1"} if workflow == "trip_booking" else {}
@@ -46,7 +48,8 @@ async def test_lists_the_tools_that_the_principal_may_call(gateway: Gateway):
         assert status == 200, found
         return [tool["name"] for tool in found["tools"]]
 
-    assert await names(workflow="trip_planning", on_behalf_of="ada") == ["search_hotels", "get_itinerary"]
+    assert await names(workflow="trip_planning", on_behalf_of="ada") == PLANNING
+    assert await names(workflow="trip_planning", on_behalf_of="bob") == ["search_hotels"]
     assert await names(workflow="trip_booking", on_behalf_of="bob") == ["search_hotels"]
     assert await names(ALERTS, workflow="trip_alerts", on_behalf_of="cy") == ["get_itinerary", "send_notification"]
     status, problem = await gateway.get("/v1/tools", workflow="trip_alerts", on_behalf_of="ada")
@@ -58,4 +61,4 @@ async def test_lists_tools_in_geminis_shape(gateway: Gateway):
     assert status == 200
     (declared,) = found["tools"]
     (declarations,) = declared.values()
-    assert [declaration["name"] for declaration in declarations] == ["search_hotels", "get_itinerary"]
+    assert [declaration["name"] for declaration in declarations] == PLANNING

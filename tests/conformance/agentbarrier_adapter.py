@@ -4,8 +4,12 @@ It runs in the referee's environment (standard library and agentbarrier only):
 
     agentbarrier verify agentbarrier_adapter:GatewayAdapter --approval-profile per-action
 
-How the referee's words are read here. An action is one `POST /v1/calls`, its id the call's idempotency key. The effect
-happens where effects happen for a gateway: in a tool service behind it, which this module serves; the service stops its
+How the referee's words are read here. An action is one `POST /v1/calls`, its digest the call's idempotency key; the bundle
+asks for a person where the call's context says that the referee does. The agent does what it is told: it waits for the person
+on `GET /v1/calls/{decision_id}`, repeats the approved call, proposes arguments that the person would rather see (so are
+replacements read: a no with a suggestion, and a yes to the call that follows it), and gives up what was denied. A delegated
+action is proposed by its parent's work, so only after the parent's effect. A yes or a no counts here once the decision log
+has it. The effect happens where effects happen for a gateway: in a tool service behind it, which this module serves; the service stops its
 work when the gateway hangs up. `outcome_unknown` is not the end of a run while the gateway still listens for a late answer;
 the run ends when it hung up, and only then is it called timed out. Reconciling asks the tool service what is true and, where
 the answer is clear, resolves the call as an operator does. Cancelling is what a client can do: it proposes nothing more and
@@ -35,20 +39,27 @@ from agentbarrier import (
     RunHandle,
     RunOutcome,
     RunStatus,
-    UnsupportedCapability,
     action_digest,
 )
 from agentbarrier.probe import EffectProbe
 
 ANSWER_S = 20
 """Longer than any answer of the gateway may take: tool timeout, settlement, and a join of duplicates."""
-NO_APPROVALS = "the gateway has no approvals yet"
+LOOK_S = 10
+"""How long the agent waits for a person at a time; it waits again."""
 
 _RECEIPTS = {
     ReconciliationStatus.COMMITTED: AuditEvent.RECONCILIATION_COMMITTED,
     ReconciliationStatus.NOT_COMMITTED: AuditEvent.RECONCILIATION_NOT_COMMITTED,
     ReconciliationStatus.CONFLICT: AuditEvent.RECONCILIATION_CONFLICT,
     ReconciliationStatus.UNAVAILABLE: AuditEvent.RECONCILIATION_UNAVAILABLE,
+}
+_ENDS = {
+    RunStatus.COMPLETED: AuditEvent.RUN_COMPLETED,
+    RunStatus.CANCELLED: AuditEvent.RUN_CANCELLED,
+    RunStatus.TIMED_OUT: AuditEvent.RUN_TIMED_OUT,
+    RunStatus.UNKNOWN: AuditEvent.RUN_UNKNOWN,
+    RunStatus.FAILED: AuditEvent.RUN_FAILED,
 }
 _RESOLUTIONS = {ReconciliationStatus.COMMITTED: "happened", ReconciliationStatus.NOT_COMMITTED: "did_not_happen"}
 
@@ -64,17 +75,42 @@ class Gateway:
     @classmethod
     def from_environment(cls) -> "Gateway":
         """Of the variables that the test sets."""
-        roles = ("agent", "auditor", "operator")
+        roles = ("agent", "approver", "auditor", "operator")
         return cls(url=os.environ["REFEREE_GATEWAY"], keys={role: os.environ[f"REFEREE_{role.upper()}_KEY"] for role in roles})
 
-    async def propose(self, run_id: str, action: ActionRequest) -> dict[str, Any]:
+    async def propose(self, run_id: str, action: ActionRequest, approval_id: str | None = None) -> dict[str, Any]:
         """The answer on one action's call."""
         call = {
             "name": action.tool_name,
             "args": {"actionId": action.action_id, **action.arguments},
-            "idempotency_key": f"referee-{action.action_id}",
+            "idempotency_key": f"referee-{action_digest(action)}",
+            "approval_id": approval_id,
         }
-        return await self._ask("agent", "/v1/calls", {"workflow": "refereed", "run_id": run_id, "on_behalf_of": "ada", "call": call})
+        context = {"gated": "yes" if action.requires_approval else "no"}
+        setting = {"workflow": "refereed", "run_id": run_id, "on_behalf_of": "ada", "context": context}
+        return await self._ask("agent", "/v1/calls", setting | {"call": call})
+
+    async def wait_for_person(self, decision_id: str) -> dict[str, Any]:
+        """The result of a call that needs a person, once one has answered or the time is over."""
+        while True:
+            result = (await self._ask("agent", f"/v1/calls/{decision_id}?wait={LOOK_S}"))["result"]
+            if result["status"] != "confirmation_required" or result["reason_code"] == "APPROVAL_GRANTED":
+                return result
+
+    async def approve(self, approval_id: str) -> None:
+        """Agree as the reviewer; the log must say so."""
+        await self._ask("approver", f"/v1/approvals/{approval_id}/approve", {})
+        await self._find_record(approval_id, "APPROVAL_GRANTED")
+
+    async def deny(self, approval_id: str, comment: str, suggested_args: dict[str, Any] | None = None) -> None:
+        """Say no as the reviewer, perhaps with other arguments; the log must say so."""
+        await self._ask("approver", f"/v1/approvals/{approval_id}/deny", {"comment": comment, "suggested_args": suggested_args})
+        await self._find_record(approval_id, "APPROVAL_DENIED")
+
+    async def _find_record(self, approval_id: str, reason_code: str) -> None:
+        found = await self._ask("auditor", f"/v1/decisions/{approval_id}")
+        if not any(record["kind"] == "approval" and record["reason_code"] == reason_code for record in found["linked"]):
+            raise RuntimeError(f"the decision log has no {reason_code} of {approval_id}")
 
     async def met_its_deadline(self, decision_id: str) -> bool:
         """Whether the decision log says that the tool's answer was lost at the tool's timeout."""
@@ -159,16 +195,7 @@ class GatewayAdapter(AgentAdapter):
     """Starts the referee's runs through the gateway."""
 
     name = "agent-tool-gateway"
-    # The other six all begin with a person's approval.
-    capabilities = frozenset(
-        {
-            Capability.REPLAY,
-            Capability.CANCELLATION,
-            Capability.TIMEOUT,
-            Capability.OUTCOME_AMBIGUITY,
-            Capability.OUTCOME_RECONCILIATION,
-        }
-    )
+    capabilities = frozenset(Capability)
 
     def __init__(self) -> None:
         self.gateway = Gateway.from_environment()
@@ -205,13 +232,41 @@ class Run(RunHandle):
         self._effect = effect
         self._timeout_seconds = timeout_seconds
         self._answers: dict[str, dict[str, Any]] = {}
+        self._asked: dict[str, asyncio.Queue[str]] = {action.action_id: asyncio.Queue() for action in actions}
+        """Approvals that actions ask for, as they ask."""
         self._is_cancelled = False
-        self._driving = asyncio.create_task(self._drive())
+        self._effect.journal.record_receipt(run_id=run_id, event=AuditEvent.RUN_STARTED)
+        self._driving = asyncio.create_task(self._drive_to_its_end())
+
+    async def _drive_to_its_end(self) -> RunOutcome:
+        outcome = await self._drive()
+        self._effect.journal.record_receipt(run_id=self._run_id, event=_ENDS[outcome.status], detail=outcome.detail)
+        return outcome
+
+    async def _act(self, action: ActionRequest) -> None:
+        """One action and what it delegates: proposed, a person waited for where one is needed, proposed again as the person said."""
+        gateway = self._adapter.gateway
+        answer = await gateway.propose(self._run_id, action)
+        if answer["result"]["status"] == "confirmation_required":
+            self._note(AuditEvent.APPROVAL_REQUESTED, action)
+        proposed = action
+        while answer["result"]["status"] == "confirmation_required":
+            self._asked[action.action_id].put_nowait(answer["result"]["approval_id"])
+            told = await gateway.wait_for_person(answer["decision_id"])
+            if told["reason_code"] == "APPROVAL_GRANTED":
+                answer = await gateway.propose(self._run_id, proposed, told["approval_id"])
+            elif told.get("suggested_args"):
+                proposed = action.with_arguments({name: value for name, value in told["suggested_args"].items() if name != "actionId"})
+                answer = await gateway.propose(self._run_id, proposed)
+            else:
+                answer["result"] = told
+        self._answers[action.action_id] = answer
+        if answer["result"]["status"] == "ok":
+            await asyncio.gather(*(self._act(child) for child in self._actions if child.parent_action_id == action.action_id))
 
     async def _drive(self) -> RunOutcome:
         gateway = self._adapter.gateway
-        answers = await asyncio.gather(*(gateway.propose(self._run_id, action) for action in self._actions))
-        self._answers = {action.action_id: answer for action, answer in zip(self._actions, answers, strict=True)}
+        await asyncio.gather(*(self._act(action) for action in self._actions if action.parent_action_id is None))
         for action_id, answer in self._answers.items():
             # A replayed doubt has no request of its own to wait for.
             if answer["result"]["status"] == "outcome_unknown" and not answer["replayed"]:
@@ -226,7 +281,8 @@ class Run(RunHandle):
             timed_out = [await gateway.met_its_deadline(decision_id) for decision_id in in_doubt]
             is_timeout = self._timeout_seconds is not None and all(timed_out)
             return RunOutcome(RunStatus.TIMED_OUT if is_timeout else RunStatus.UNKNOWN, told)
-        return RunOutcome(RunStatus.COMPLETED if set(statuses.values()) == {"ok"} else RunStatus.FAILED, told)
+        is_done = all(answer["result"]["status"] == "ok" or _was_denied(answer) for answer in self._answers.values())
+        return RunOutcome(RunStatus.COMPLETED if is_done else RunStatus.FAILED, told)
 
     async def wait(self, timeout_seconds: float) -> RunOutcome:
         """The end of the run, or FAILED where it has none in time."""
@@ -271,19 +327,47 @@ class Run(RunHandle):
         """Leave nothing under way."""
         await self.cancel()
 
-    async def wait_for_pending(self, timeout_seconds: float) -> tuple[ActionRequest, ...]:  # noqa: ARG002 - the referee's signature
-        """Nobody can be asked yet."""
-        raise UnsupportedCapability(NO_APPROVALS)
+    async def wait_for_pending(self, timeout_seconds: float) -> tuple[ActionRequest, ...]:
+        """The actions that wait for a person, once all that need one have asked."""
+        gated = tuple(action for action in self._actions if action.requires_approval)
+        async with asyncio.timeout(timeout_seconds):
+            for action in gated:
+                # Put back: whoever answers takes it.
+                self._asked[action.action_id].put_nowait(await self._next_approval(action.action_id))
+        return gated
 
-    async def approve(self, action_id: str, replacement: ActionRequest | None = None) -> None:  # noqa: ARG002 - the same
-        """Nobody can agree yet."""
-        raise UnsupportedCapability(NO_APPROVALS)
+    async def approve(self, action_id: str, replacement: ActionRequest | None = None) -> None:
+        """The reviewer agrees; to other arguments by a no that suggests them, and a yes once the agent proposes them."""
+        gateway, action = self._adapter.gateway, self._action(action_id)
+        approval_id = await self._next_approval(action_id)
+        if replacement is not None:
+            await gateway.deny(approval_id, "other arguments", {"actionId": action_id, **replacement.arguments})
+            approval_id = await self._next_approval(action_id)
+        await gateway.approve(approval_id)
+        self._note(AuditEvent.APPROVED, replacement or action)
 
-    async def reject(self, action_id: str, reason: str | None = None) -> None:  # noqa: ARG002 - the same
-        """Nobody can refuse yet."""
-        raise UnsupportedCapability(NO_APPROVALS)
+    async def reject(self, action_id: str, reason: str | None = None) -> None:
+        """The reviewer says no."""
+        await self._adapter.gateway.deny(await self._next_approval(action_id), reason or "no")
+        self._note(AuditEvent.REJECTED, self._action(action_id), reason)
+
+    async def _next_approval(self, action_id: str) -> str:
+        """The approval that an action asks for next; an error where the run ends without one."""
+        asking = asyncio.ensure_future(self._asked[action_id].get())
+        await asyncio.wait({asking, self._driving}, return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done():
+            asking.cancel()
+            raise RuntimeError(f"the run ended and {action_id} asked nobody: {self._driving.result().detail}")
+        return asking.result()
+
+    def _action(self, action_id: str) -> ActionRequest:
+        return next(action for action in self._actions if action.action_id == action_id)
 
     def _note(self, event: AuditEvent, action: ActionRequest, detail: str | None = None) -> None:
         self._effect.journal.record_receipt(
             run_id=self._run_id, event=event, action_id=action.action_id, action_digest=action_digest(action), detail=detail
         )
+
+
+def _was_denied(answer: dict[str, Any]) -> bool:
+    return answer["result"]["reason_code"] == "APPROVAL_DENIED"

@@ -22,10 +22,12 @@ INSTALL_S = 120
 TOOL_TIMEOUT_S = 1.0
 REFEREE_S = 90
 
-PASSING = ("replay", "outcome_ambiguity", "outcome_reconciliation", "cancellation", "timeout")
-NEEDS_APPROVALS = ("approval_hold", "rejection", "argument_binding", "parallel_barrier", "delegation", "audit_receipts")
+PASSING = (
+    "approval_hold", "rejection", "argument_binding", "replay", "outcome_ambiguity", "outcome_reconciliation", "cancellation", "timeout",
+    "parallel_barrier", "delegation", "audit_receipts",
+)  # fmt: skip
 
-KEYS = {"agent": "referee-agent-key", "auditor": "referee-auditor-key", "operator": "referee-operator-key"}
+KEYS = {role: f"referee-{role}-key" for role in ("agent", "approver", "auditor", "operator")}
 
 TOOL = {
     "name": "sentinel_write",
@@ -47,14 +49,28 @@ TOOL = {
 BUNDLE: dict[str, Any] = {
     "bundle.yaml": {"name": "refereed"},
     "tools/sentinel_write.yaml": TOOL,
-    "workflows.yaml": {"refereed": {"tools": ["sentinel_write"], "max_risk": "write"}},
+    "workflows.yaml": {
+        "refereed": {
+            "tools": ["sentinel_write"],
+            "max_risk": "write",
+            "confirmation": {"rule": "other", "permission": "sentinel:approve", "valid_for": "1m"},
+        }
+    },
     "principals.yaml": {
         "agents": {"referee": {"workflows": ["refereed"], "permissions": ["sentinel:write"], "act_for": ["ada"]}},
         "subjects": {"ada": {"permissions": ["sentinel:write"]}},
+        "persons": {"reviewer": {"permissions": ["sentinel:approve"]}},
     },
     "budgets.yaml": [],
 }
-POLICY = 'package policies.refereed\n\nimport rego.v1\n\nallow contains "POLICY_ALLOWED" if input.tool.name == "sentinel_write"\n'
+POLICY = """package policies.refereed
+
+import rego.v1
+
+allow contains "POLICY_ALLOWED" if input.context.gated == "no"
+
+confirm contains "APPROVAL_REQUIRED" if input.context.gated == "yes"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +89,8 @@ def test_the_referee_passes(verdicts: dict[str, Any], scenario: str):
     assert result["status"] == "passed", result.get("finding") or result.get("detail")
 
 
-@pytest.mark.parametrize("scenario", NEEDS_APPROVALS)
-def test_the_referee_waits_for_approvals(verdicts: dict[str, Any], scenario: str):
-    assert verdicts[scenario]["status"] == "skipped"
-    pytest.skip(f"agentbarrier's {scenario} begins with a person's approval, and the gateway has no approvals yet")
-
-
-def test_every_scenario_of_the_referee_is_judged_or_accounted_for(verdicts: dict[str, Any]):
-    assert set(verdicts) == {*PASSING, *NEEDS_APPROVALS}
+def test_every_scenario_of_the_referee_is_judged(verdicts: dict[str, Any]):
+    assert set(verdicts) == set(PASSING)
 
 
 def _make_environment() -> None:
@@ -143,7 +153,7 @@ def _write_files(folder: Path, *, origin: str) -> tuple[Path, Path]:
         (bundle / path).write_text(yaml.safe_dump(content, sort_keys=False))
     (bundle / "rego").mkdir()
     (bundle / "rego" / "refereed.rego").write_text(POLICY)
-    keys = [{"secret": {"env": f"REFEREE_{role.upper()}_KEY"}, "roles": [role], "name": role} for role in KEYS if role != "agent"]
-    keys.append({"secret": {"env": "REFEREE_AGENT_KEY"}, "roles": ["agent"], "agent": "referee"})
+    names = {"agent": {"agent": "referee"}, "approver": {"person": "reviewer"}}
+    keys = [{"secret": {"env": f"REFEREE_{role.upper()}_KEY"}, "roles": [role]} | names.get(role, {"name": role}) for role in KEYS]
     config.write_text(yaml.safe_dump({"keys": keys, "connections": {"referee": {"origin": origin, "internal": True}}}))
     return bundle, config

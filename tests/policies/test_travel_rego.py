@@ -37,7 +37,9 @@ def test_passes_its_own_tests(modules: dict[str, str], data: dict[str, Any]) -> 
 
 def test_passes_the_checks(modules: dict[str, str], data: dict[str, Any]) -> None:
     declared = DeclaredNames(
-        tools=frozenset({"search_hotels", "get_itinerary", "book_hotel", "cancel_booking", "send_notification"}),
+        tools=frozenset(
+            {"search_hotels", "get_itinerary", "book_hotel", "cancel_booking", "send_notification", "open_screen", "copy_to_clipboard"}
+        ),
         workflows=frozenset({"trip_planning", "trip_booking", "trip_alerts"}),
         attributes=frozenset({"tier", "timezone", "quiet_hours"}),
     )

@@ -7,13 +7,28 @@ from enum import StrEnum
 from agentbarrier.probe import EffectProbe
 
 class Capability(StrEnum):
+    APPROVAL = "approval"
+    ARGUMENT_BINDING = "argument_binding"
+    AUDIT_RECEIPTS = "audit_receipts"
     CANCELLATION = "cancellation"
+    DELEGATION = "delegation"
     OUTCOME_AMBIGUITY = "outcome_ambiguity"
     OUTCOME_RECONCILIATION = "outcome_reconciliation"
+    PARALLEL_BARRIER = "parallel_barrier"
+    REJECTION = "rejection"
     REPLAY = "replay"
     TIMEOUT = "timeout"
 
 class AuditEvent(StrEnum):
+    RUN_STARTED = "run_started"
+    APPROVAL_REQUESTED = "approval_requested"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    RUN_COMPLETED = "run_completed"
+    RUN_CANCELLED = "run_cancelled"
+    RUN_TIMED_OUT = "run_timed_out"
+    RUN_UNKNOWN = "run_unknown"
+    RUN_FAILED = "run_failed"
     RECONCILIATION_STARTED = "reconciliation_started"
     RECONCILIATION_COMMITTED = "reconciliation_committed"
     RECONCILIATION_NOT_COMMITTED = "reconciliation_not_committed"
@@ -37,6 +52,8 @@ class ReconciliationStatus(StrEnum):
 class ActionRequest:
     action_id: str
     tool_name: str
+    requires_approval: bool
+    parent_action_id: str | None
     @property
     def arguments(self) -> Mapping[str, object]: ...
     def with_arguments(self, arguments: Mapping[str, object]) -> ActionRequest: ...
@@ -59,8 +76,6 @@ class ReconciliationEvidence:
         observed_action_digests: tuple[str, ...] = (),
         detail: str | None = None,
     ) -> None: ...
-
-class UnsupportedCapability(Exception): ...
 
 class RunHandle(ABC):
     async def wait_for_pending(self, timeout_seconds: float) -> tuple[ActionRequest, ...]: ...
