@@ -53,3 +53,24 @@ def test_the_rego_sample_passes_the_checks():
     (rego,) = blocks("rego")
     declared = DeclaredNames(tools=frozenset({"cancel_trip"}))
     assert analyse({"rego/trips.rego": rego}, {}, argument_names=frozenset(), own_codes={}, declared=declared) == []
+
+
+async def test_a_person_agrees_as_the_commands_show(gateway: Gateway):
+    (script,) = (block for block in blocks("sh") if "approvals approve" in block)
+    script = script.replace("http://127.0.0.1:8080", gateway.url).replace(".venv/bin/gateway", f"{sys.executable} -m gateway")
+    process = await asyncio.create_subprocess_exec(
+        "bash",
+        "-euo",
+        "pipefail",
+        "-c",
+        script.replace("'\"$1\"'", "'\"${1:-}\"'"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    stdout, stderr = (text.decode() for text in await process.communicate())
+    assert process.returncode == 0, stderr
+    asked, done = (json.loads(line) for line in stdout.splitlines() if line.startswith('{"decision_id"'))
+    assert (asked["result"]["status"], done["result"]["status"]) == ("confirmation_required", "ok")
+    assert asked["result"]["approval_id"] in stdout
+    assert "Book a hotel: book_hotel (irreversible)" in stdout
+    assert gateway.travel.arrivals.count("POST /bookings") == 1
