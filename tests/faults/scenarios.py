@@ -258,9 +258,17 @@ async def settlement_meets_duplicate(stage: Stage) -> None:
 
 
 async def agreed_once(stage: Stage) -> None:
-    """A person agreed to one call; fifty of them come at once, under keys of their own, at two gateways."""
-    await start_all(stage.fleet, ("g1", "g2"), **stage.environment)
-    async with open_client(stage.fleet) as client:
+    """A person agreed to one call; it comes twice under keys of its own, each time unused as far as its gateway knows; then another, fifty times."""
+    fleet = stage.fleet
+    await asyncio.to_thread(lambda: fleet.start("g1", STOP_AT=f"sql/{CLAIMS_WANTED}/:1", **stage.environment))
+    await start_all(fleet, ("g2",), **stage.environment)
+    async with open_client(fleet) as client:
+        wish = await client.agree("g2", new_wish("write_agreed"))
+        sending = asyncio.create_task(client.send("g1", wish, headers={MARKER: "1"}, patience_s=PATIENCE_S))
+        await fleet.wait_until_frozen("g1")
+        await client.send("g2", _with_new_key(wish), patience_s=PATIENCE_S)
+        fleet.thaw("g1")
+        await sending
         wish = await client.agree("g1", new_wish("write_agreed"))
         await asyncio.gather(*(client.send(f"g{1 + number % 2}", _with_new_key(wish), patience_s=PATIENCE_S) for number in range(50)))
 
