@@ -326,13 +326,21 @@ async def test_a_call_that_never_left_may_use_its_yes_again(
     assert arrivals == ["/pay"]
 
 
-async def test_an_unknown_outcome_keeps_the_yes_until_a_person_says_that_nothing_happened(gateway: Gateway):
-    bundle_key = new_key()
-    approval_id = await agreed(gateway)
-    await gateway.fault("POST", "/bookings", "hang_after_apply")
-    answer = await book(gateway, approval_id=approval_id, idempotency_key=bundle_key)
-    assert answer["result"]["status"] == "outcome_unknown"
-    assert (await seen(gateway, approval_id))["state"] == "consumed"
+async def test_an_unknown_outcome_keeps_the_yes_until_a_person_says_that_nothing_happened(
+    open_with: OpenGateway, pay_bundle: Callable[..., Path], keys: list[dict[str, Any]]
+):
+    bundle = pay_bundle({"python": "tests.fakes.functions:lose_track"})
+    gateway = await open_with(bundle, keys=keys, python_modules=["tests.fakes.functions"])
+    approval_id, key = await pay_agreed(gateway), new_key()
+    doubt = await pay(gateway, run_id="r1", idempotency_key=key, approval_id=approval_id)
+    assert doubt["result"]["status"] == "outcome_unknown"
+    assert (await seen(gateway, approval_id))["consumed_by"] == doubt["decision_id"]
+    assert code(await pay(gateway, approval_id=approval_id)) == "APPROVAL_CONSUMED"
+    word = {"outcome": "did_not_happen", "evidence": "the bank has no such payment"}
+    assert (await gateway.post(f"/v1/calls/{doubt['decision_id']}/resolve", word, key="dev-operator-key"))[0] == 200
+    assert (await seen(gateway, approval_id))["state"] == "granted"
+    again = await pay(gateway, run_id="r1", idempotency_key=key, approval_id=approval_id)
+    assert (again["replayed"], again["decision_id"] != doubt["decision_id"], len(functions.ARRIVALS)) == (False, True, 2)
 
 
 async def test_silence_is_a_no_and_an_unused_yes_ends(staffed: Callable[..., Awaitable[Gateway]]):

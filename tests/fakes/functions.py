@@ -55,3 +55,9 @@ async def answer_late(args: dict[str, Any], call: CallContext) -> dict[str, Any]
     ARRIVALS.append({"args": args, "decision_id": str(call.decision_id), "subject": call.subject})
     await asyncio.sleep(1.5)
     return {"done": True}
+
+
+async def lose_track(args: dict[str, Any], call: CallContext) -> dict[str, Any]:
+    """Break in the middle: nobody knows what happened."""
+    ARRIVALS.append({"args": args, "decision_id": str(call.decision_id), "subject": call.subject})
+    raise RuntimeError("SECRET-TEXT")
