@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,12 +37,15 @@ class Child:
 
 
 @asynccontextmanager
-async def serve_for_a_while(bundle: Path) -> AsyncGenerator[Child]:
-    """Run ``gateway serve --dev`` on a free port with a temporary data folder; `CommandFailed` where it does not start."""
+async def serve_for_a_while(bundle: Path, environment: Mapping[str, str]) -> AsyncGenerator[Child]:
+    """Run ``gateway serve --dev`` on a free port with a temporary data folder; `CommandFailed` where it does not start.
+
+    `environment` is given to it beside this command's own.
+    """
     # PostgreSQL may still be removing files of its own when the folder goes.
     with tempfile.TemporaryDirectory(prefix="gateway-", ignore_cleanup_errors=True) as folder:
         errors = Path(folder) / "stderr"
-        process = await _start(bundle, Path(folder) / "data", errors)
+        process = await _start(bundle, Path(folder) / "data", errors, environment)
         draining: asyncio.Task[Any] | None = None
         try:
             event = await _wait_until_listening(process, errors)
@@ -55,9 +58,9 @@ async def serve_for_a_while(bundle: Path) -> AsyncGenerator[Child]:
                 await draining
 
 
-async def _start(bundle: Path, data: Path, errors: Path) -> asyncio.subprocess.Process:
+async def _start(bundle: Path, data: Path, errors: Path, more: Mapping[str, str]) -> asyncio.subprocess.Process:
     # Settings of the person's own gateway must not reach this one: it would open their database.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("GATEWAY_", "TRAVEL_API"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("GATEWAY_", "TRAVEL_API", "GEMINI_"))}
     command = ("-m", "gateway", "serve", "--dev", "--bundle", str(bundle), "--port", "0", "--data-dir", str(data))
     with errors.open("wb") as stderr:
         return await asyncio.create_subprocess_exec(
@@ -66,7 +69,7 @@ async def _start(bundle: Path, data: Path, errors: Path) -> asyncio.subprocess.P
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
-            env=environment,
+            env=environment | dict(more),
             start_new_session=True,  # Ctrl-C is for this command, which then stops the gateway in order
         )
 

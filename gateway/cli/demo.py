@@ -3,35 +3,44 @@
 import asyncio
 import json
 import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import click
+from aiohttp import web
 
 import gateway as package
 from gateway.cli.child import Child, serve_for_a_while
 from gateway.cli.decisions import show_decision
 from gateway.cli.http import CommandFailed, GatewayHttp, exits_as_told, path_segment
+from gateway.cli.streams import start_run
 from gateway.cli.terminal import console, printable, program, to_json
 from gateway.client import GatewayClient, GatewayClientError
 from gateway.dialects.gemini import read_turn, write_turn
 from gateway.dialects.turn import TurnCall
 from gateway.domain.result import Answer
+from gateway.sample.model import PROMPT, create_app
 
 # The fixed keys of `serve --dev`; they open nothing else.
 AGENT_KEY = "dev-agent-key"
+APPROVER_KEY = "dev-approver-key"
 AUDITOR_KEY = "dev-auditor-key"
 DEV_KEYS = {
     "agent travel-assistant": AGENT_KEY,
     "agent trip-alerts": "dev-alerts-key",
-    "approver dana": "dev-approver-key",
+    "approver dana": APPROVER_KEY,
     "auditor": AUDITOR_KEY,
     "author": "dev-author-key",
     "operator": "dev-operator-key",
 }
 WORKFLOW = "trip_booking"
 SUBJECT = "ada"
+_TOLD = ("model", "calls", "tokens", "effect", "status", "reason_code", "text", "rounds")
+"""Of an event's data, what the demo shows."""
 _STYLES = {"ok": "green", "no_match": "green", "confirmation_required": "yellow", "pending_client": "yellow", "suppressed": "yellow"}
 
 
@@ -72,9 +81,11 @@ async def _run(bundle: Path, *, is_kept: bool) -> None:
     assert playing is not None  # noqa: S101 - inside asyncio.run there is one
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set if is_kept else playing.cancel)
     click.echo("Starting a gateway …", err=True)
-    async with serve_for_a_while(bundle) as child:
+    async with _scripted_model() as model, serve_for_a_while(bundle, model) as child:
         try:
             await _play(child)
+            if bundle == _sample_bundle():
+                await _play_run(child)
         except GatewayClientError as error:
             raise CommandFailed(f"{error}\n{child.last_words()}".rstrip()) from error
         if is_kept:
@@ -100,6 +111,35 @@ async def _play(child: Child) -> None:
         out.print(f"\nWhat an auditor sees of call {answers.index(shown) + 1}:\n")
         auditor = GatewayHttp(url=child.url, key=AUDITOR_KEY)
         show_decision(await auditor.request("GET", f"/v1/decisions/{path_segment(shown.decision_id or '')}"))
+
+
+@asynccontextmanager
+async def _scripted_model() -> AsyncGenerator[dict[str, str]]:
+    """The sample's model on a free port: what the gateway needs in its environment to ask it."""
+    runner = web.AppRunner(create_app(), access_log=None, shutdown_timeout=0.2)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        # No key of the person's own goes to it.
+        yield {"GEMINI_API_KEY": "demo", "GATEWAY_GEMINI_BASE_URL": f"http://127.0.0.1:{runner.addresses[0][1]}"}
+    finally:
+        await runner.cleanup()
+
+
+async def _play_run(child: Child) -> None:
+    """A run whose loop the gateway owns, with a person in it."""
+    out = console()
+    out.print(f"\nThe gateway drives a model itself, here a scripted one ({WORKFLOW}): “{PROMPT}”\n")
+    body = {"workflow": WORKFLOW, "on_behalf_of": SUBJECT, "prompt": PROMPT, "context": {"requestVersion": "2"}}
+    person = GatewayHttp(url=child.url, key=APPROVER_KEY)
+    async for event in start_run(GatewayHttp(url=child.url, key=AGENT_KEY), body, f"demo-{uuid4()}"):
+        facts = {name: event.data[name] for name in _TOLD if name in event.data}
+        out.print(f"{event.id:>3}  {event.type:<18} {printable(event.data.get('title') or '')}  {to_json(facts)}".rstrip())
+        if event.type == "approval.required":
+            path = f"/v1/approvals/{path_segment(event.data['approval_id'])}"
+            shown = await person.request("GET", path)
+            out.print(f"\n     dana is asked: {printable(shown['summary'])}, exactly {to_json(shown['arguments'])}; she agrees\n")
+            await person.request("POST", f"{path}/approve", body={})
 
 
 def _show_call(number: int, call: TurnCall, answer: Answer) -> None:
