@@ -116,21 +116,6 @@ class GatewayHttp:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise CommandFailed(f"no answer from {self.url}: {explain_failure(error)}", ExitCode.UNREACHABLE) from error
 
-    @asynccontextmanager
-    async def open(
-        self, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None
-    ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """A 200 answer that is read as it comes; `CommandFailed` for every other answer. Raises aiohttp.ClientError."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
-        sent = {"Authorization": f"Bearer {self.key}"} | dict(headers or {})
-        async with (
-            aiohttp.ClientSession(headers=sent, timeout=timeout) as session,
-            session.request(method, self.url.rstrip("/") + path, json=body, allow_redirects=False) as response,
-        ):
-            if response.status != 200:
-                raise _refused(response.status, await _json(response))
-            yield response
-
 
 async def _json(response: aiohttp.ClientResponse) -> Any:
     try:

@@ -9,7 +9,6 @@ from typing import Any
 import aiohttp
 
 from gateway.cli.http import CommandFailed, ExitCode, GatewayHttp, path_segment
-from gateway.client import explain_failure
 
 RECONNECTS = 30
 """Broken connections in a row, a second apart, before a command gives up."""
@@ -34,15 +33,15 @@ async def start_run(gateway: GatewayHttp, body: Any, key: str) -> AsyncGenerator
     """The events of a new run until its end. `key` is its Idempotency-Key."""
     run_id, after = None, 0
     try:
-        async with gateway.open("POST", "/v1/runs", body=body, headers={"Idempotency-Key": key}) as response:
+        async with gateway.stream("POST", "/v1/runs", body=body, headers={"Idempotency-Key": key}) as response:
             async for event in _read(response):
                 run_id, after = run_id or event.data.get("run_id"), event.id
                 yield event
                 if event.is_end:
                     return
-    except (aiohttp.ClientError, TimeoutError) as error:
-        if run_id is None:
-            raise CommandFailed(f"no answer from {gateway.url}: {explain_failure(error)}", ExitCode.UNREACHABLE) from error
+    except CommandFailed as failed:
+        if run_id is None or failed.exit_code != ExitCode.UNREACHABLE:
+            raise
     if run_id is not None:
         async for event in follow_run(gateway, run_id, after=after):
             yield event
@@ -56,7 +55,7 @@ async def follow_run(
     while True:
         try:
             path = f"/v1/runs/{path_segment(run_id)}/{what}"
-            async with gateway.open(method, path, headers={"Last-Event-ID": str(after)}) as response:
+            async with gateway.stream(method, path, headers={"Last-Event-ID": str(after)}) as response:
                 method, what = "GET", "events"
                 is_over = True
                 async for event in _read(response):
@@ -65,9 +64,9 @@ async def follow_run(
                 # A stream that ends without the run's end was cut by a gateway that stops.
                 if is_over:
                     return
-        except (aiohttp.ClientError, TimeoutError) as error:
-            if tries >= RECONNECTS:
-                raise CommandFailed(f"no answer from {gateway.url}: {explain_failure(error)}", ExitCode.UNREACHABLE) from error
+        except CommandFailed as failed:
+            if failed.exit_code != ExitCode.UNREACHABLE or tries >= RECONNECTS:
+                raise
         tries += 1
         await asyncio.sleep(1)
 
