@@ -8,7 +8,6 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from uuid import UUID
@@ -38,7 +37,7 @@ from gateway.stages.resolve import Resolve
 from gateway.stages.settle import Settle
 from gateway.stages.validate import Validate
 from gateway.tasks import TaskSet
-from gateway.turns import Turns
+from gateway.turns import Turn, Turns
 
 JOIN_S = 5.0
 """How long a repeated call waits for the one that is already running."""
@@ -54,6 +53,9 @@ SETTLE_PATIENCE_S = 3.0
 
 Watch = Callable[[int, Admitted | Answer], None]
 """Hears, by its position in the round, of a call that was decided or has ended. Must not raise or block."""
+
+_STOPPED = (Refusal, Replay)
+"""What ends a walk before admission."""
 
 
 def boot_time() -> float:
@@ -143,6 +145,7 @@ class Enforcer:
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._path = path
+        self._places = {stage.name: place for place, stage in enumerate(path.deciding)}
         self._ledger = ledger
         self._engine = engine
         self._tasks = tasks
@@ -223,10 +226,9 @@ class Enforcer:
     async def _walk(self, call: Proposed) -> tuple[Admitted | Refusal | Replay, str, Any]:
         """Along the deciding stages to where the call is admitted or stops: what came of it, at which stage, from what."""
         stages = self._path.deciding
-        places = {stage.name: place for place, stage in enumerate(stages)}
         inputs: list[Any] = [call]
         redecisions = 0
-        async with AsyncExitStack() as turn:
+        async with self._turns.open() as turn:
             while True:
                 stage, value = stages[len(inputs) - 1], inputs[-1]
                 if stage.name == "facts" and not redecisions and (late := await self._take_turn(turn, value)):
@@ -241,8 +243,8 @@ class Enforcer:
                             return Refusal(reason_code=ReasonCode.POLICY_STALE, detail="another revision is in force"), stage.name, value
                         inputs = [renewed]
                     else:
-                        del inputs[places[found.stage] + 1 :]
-                elif isinstance(found, Refusal | Replay) or len(inputs) == len(stages):
+                        del inputs[self._places[found.stage] + 1 :]
+                elif isinstance(found, _STOPPED) or len(inputs) == len(stages):
                     return found, stage.name, value
                 else:
                     inputs.append(found)
@@ -256,14 +258,14 @@ class Enforcer:
             return None
         return call.under(in_force) if in_force is not None and in_force.epoch != call.epoch else None
 
-    async def _take_turn(self, turn: AsyncExitStack, call: Authorized) -> Refusal | None:
+    async def _take_turn(self, turn: Turn, call: Authorized) -> Refusal | None:
         """Until the walk ends, no other call here changes the facts of this one."""
         if call.tool.declaration.facts == "none" or call.is_dry_run:
             return None
         tenant, principal = call.caller.tenant, call.principal
         keys = [("run", tenant, principal.agent, call.run_id), ("tool", tenant, principal.subject, call.tool.name)]
         try:
-            await turn.enter_async_context(self._turns.take(keys))
+            await turn.take(keys)
         except Overloaded as fault:
             return Refusal(reason_code=fault.reason_code, detail=fault.detail)
         return None
@@ -371,6 +373,8 @@ async def _know_nothing_newer(_: str) -> InForce | None:
 
 def _came_to(found: Any) -> str:
     match found:
+        case Proposed():
+            return "passed"
         case Refusal():
             return str(found.reason_code)
         case Replay():
@@ -378,7 +382,7 @@ def _came_to(found: Any) -> str:
         case Again():
             return "again"
         case _:
-            return "passed"
+            raise TypeError(f"a stage answered {type(found).__name__}")
 
 
 def _reached(value: Any) -> str:

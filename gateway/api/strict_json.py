@@ -38,6 +38,8 @@ HAS_NUL = "text contains U+0000"
 TOO_MANY_KEYS = f"object has more than {MAX_KEYS} keys"
 TOO_MANY_VALUES = f"more than {MAX_VALUES} values"
 
+_NUMBERS = frozenset({bool, int, float})
+
 # A number that overflows a double has an exponent of three digits or a long run of digits; the rest need no second look.
 _MAY_OVERFLOW = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{200}")
 
@@ -65,6 +67,8 @@ def defects_in(value: Any, *, max_depth: int = MAX_DEPTH) -> tuple[FieldError, .
     (integers, and floats that large, which are all integral), more than `MAX_KEYS` keys in one object, and more than
     `MAX_VALUES` values in all.
     """
+    if _is_plain(value):
+        return ()
     found: list[FieldError] = []
     for count, (item, parents, key) in enumerate(_walk(value, max_depth), start=1):
         message = TOO_MANY_VALUES if count > MAX_VALUES else _defect_of(item, len(parents), max_depth) or _defect_of(key, 0, max_depth)
@@ -74,6 +78,23 @@ def defects_in(value: Any, *, max_depth: int = MAX_DEPTH) -> tuple[FieldError, .
         if len(found) >= MAX_DEFECTS or count > MAX_VALUES:
             break
     return tuple(found)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a small object of ASCII texts and numbers, as most arguments are: nothing can be wrong with it."""
+    if value is None:
+        return True
+    if type(value) is not dict or len(cast("dict[Any, Any]", value)) > MAX_KEYS:
+        return False
+    for key, item in cast("dict[str, Any]", value).items():
+        if not key.isascii() or "\0" in key:
+            return False
+        if type(item) is str:
+            if not item.isascii() or "\0" in item:
+                return False
+        elif item is not None and (type(item) not in _NUMBERS or not -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER):
+            return False
+    return True
 
 
 def _walk(value: Any, max_depth: int) -> Iterator[tuple[Any, tuple[Any, ...], Any]]:

@@ -69,7 +69,10 @@ class Proposed:
     @classmethod
     def after(cls, earlier: "Proposed", **found: Any) -> Self:
         """The next step of `earlier`: all that it knew, and what a stage found."""
-        return cls(**vars(earlier), **found)
+        # As the constructor would make it, at a tenth of the cost: what was found goes through it ten times a call.
+        step = object.__new__(cls)
+        vars(step).update(vars(earlier), **found)
+        return step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +177,8 @@ class Admitted(Decided):
     dispatch: "Dispatch"
     send_before: float
     """Boot time (seconds) after which it must not be sent any more: its lease might end before the tool answers."""
+    identity: Mapping[str, Any] | None = None
+    """Who calls what, as its records say it (`gateway.domain.drafts.identity_of`); None: not written down yet."""
 
 
 @dataclass(frozen=True, kw_only=True)

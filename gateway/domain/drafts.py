@@ -28,8 +28,20 @@ _KEPT = (
 )  # fmt: skip
 
 
-def decision_draft(call: Proposed, *, effect: Effect, reason_code: str, stage: str, refusal: Refusal | None, engine: str) -> RecordDraft:
-    """The record of a decision on `call`, whichever step it reached: the same fields for allow and deny."""
+def decision_draft(
+    call: Proposed,
+    *,
+    effect: Effect,
+    reason_code: str,
+    stage: str,
+    refusal: Refusal | None,
+    engine: str,
+    identity: Mapping[str, Any] | None = None,
+) -> RecordDraft:
+    """The record of a decision on `call`, whichever step it reached: the same fields for allow and deny.
+
+    `identity`: what `identity_of` says of this step of the call, where somebody has asked already.
+    """
     decision = call.decision if isinstance(call, Decided) else refusal.decision if refusal else None
     status = call.bundle.status(reason_code)
     outcome: dict[str, Any] | None = None
@@ -39,7 +51,7 @@ def decision_draft(call: Proposed, *, effect: Effect, reason_code: str, stage: s
             told.setdefault("errors", [])
         outcome = {"told": told, "detail": refusal.detail}
     approval_id = _approval_of(call, refusal)
-    facts = _identity(call) | {
+    facts = dict(identity or identity_of(call)) | {
         "effect": effect.value,
         "reason_code": str(reason_code),
         "stage": stage,
@@ -69,7 +81,7 @@ def decision_draft(call: Proposed, *, effect: Effect, reason_code: str, stage: s
 def outcome_draft(call: Normalized, record_id: UUID, status: str) -> RecordDraft:
     """The record of what came of an admitted call, linked to its decision."""
     outcome, delivery = call.outcome, call.delivered
-    facts = _identity(call) | {
+    facts = dict(call.identity or identity_of(call)) | {
         "effect": Effect.ALLOW.value,
         "reason_code": outcome.reason_code.value,
         "stage": "settle",
@@ -98,7 +110,7 @@ def not_sent_draft(call: Decided, record_id: UUID) -> tuple[dict[str, Any], Reco
     """The result and the record of a call whose admission may have been committed unseen, and that was never sent."""
     result = result_of(call.bundle, ReasonCode.NO_EFFECT_PROVEN)
     outcome = {"state": CallState.OPEN.value, "phase": Phase.NOT_SENT.value, "attempts": 0, "problem": "not_sent"}
-    facts = _identity(call) | {
+    facts = identity_of(call) | {
         "effect": Effect.ALLOW.value,
         "reason_code": result["reason_code"],
         "stage": "admit",
@@ -145,7 +157,7 @@ def report_draft(record: Mapping[str, Any], *, record_id: UUID, outcome: Outcome
 
 def replay_draft(call: Proposed, known: KnownCall, record_id: UUID, status: str, reason_code: str) -> RecordDraft:
     """The record of a call that was answered from the ledger, naming the decision that it repeats."""
-    facts = _identity(call) | {
+    facts = identity_of(call) | {
         "effect": Effect.ALLOW.value,
         "reason_code": reason_code,
         "stage": call.trail.passages[-1].name if call.trail.passages else "recall",
@@ -264,7 +276,8 @@ def _approval_of(call: Proposed, refusal: Refusal | None) -> str | None:
     return met.approval_id if met else None
 
 
-def _identity(call: Proposed) -> dict[str, Any]:
+def identity_of(call: Proposed) -> dict[str, Any]:
+    """Who calls what: the fields that all records of a call share."""
     facts: dict[str, Any] = {
         "agent": call.caller.name,
         "subject": call.on_behalf_of and _clip(call.on_behalf_of),
@@ -299,7 +312,8 @@ def _keys(args: Any) -> list[str]:
 
 def _clip(text: str) -> str:
     # What the model wrote goes into every search and screen: bounded, and free of what breaks stores and terminals.
-    return "".join(char if char.isprintable() else "\ufffd" for char in text[:MAX_TEXT])
+    clipped = text[:MAX_TEXT]
+    return clipped if clipped.isprintable() else "".join(char if char.isprintable() else "\ufffd" for char in clipped)
 
 
 def _link(rel: str, decision_id: UUID) -> dict[str, str]:

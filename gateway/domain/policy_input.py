@@ -155,8 +155,8 @@ def policy_document(
             "calls": facts.run_calls,
             "failures": facts.run_failures,
             "history": [
-                {"tool": past.tool, "status": past.status, "reason_code": past.reason_code, "at": _time(past.at)}
-                for past in facts.history[-HISTORY_LIMIT:]
+                {"tool": tool, "status": status, "reason_code": reason_code, "at": _utc(at)}
+                for tool, status, reason_code, at in facts.history[-HISTORY_LIMIT:]
             ],
         },
         "recent": {"same_call": _count(facts.same_call), "same_tool": _count(facts.same_tool)},
@@ -167,20 +167,21 @@ def policy_document(
             "state": approval.state,
             "rule": approval.rule,
             "valid": approval_is_valid,
-            "expires_at": _time(approval.expires_at),
+            "expires_at": _utc(approval.expires_at),
         },
         "context": context,
-        "now": _time(now),
+        "now": _utc(now),
     }
-    return orjson.dumps(document, default=dict)  # `default`: mappings that are no dicts
+    return orjson.dumps(document, default=dict, option=orjson.OPT_UTC_Z)  # `default`: mappings that are no dicts
 
 
 def _count(found: CallCount) -> dict[str, Any]:
-    return {"count": found.count, "last_at": found.last_at and _time(found.last_at), "last_status": found.last_status}
+    return {"count": found.count, "last_at": found.last_at and _utc(found.last_at), "last_status": found.last_status}
 
 
-def _time(at: datetime) -> str:
-    return at.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+def _utc(at: datetime) -> datetime:
+    """The same moment in UTC, which is written with Z."""
+    return at if at.tzinfo is UTC else at.astimezone(UTC)
 
 
 CANARY = orjson.dumps(

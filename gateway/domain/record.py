@@ -61,8 +61,8 @@ class RecordDraft:
                 "at": at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
             }
         )
-        if unknown := document.keys() - set(FIELDS):
-            msg = f"not a field of records: {sorted(unknown)}"
+        if len(document) != len(FIELDS):
+            msg = f"not a field of records: {sorted(document.keys() - set(FIELDS))}"
             raise ValueError(msg)
         body = orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
         return Record(document=document, body=body, leaf=leaf_hash(body))

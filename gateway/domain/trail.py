@@ -1,10 +1,10 @@
 """The trail of one call through its stages: what the record says about who decided and how long each step took."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, kw_only=True)
-class Passage:
+class Passage(NamedTuple):
     """One stage passed: its name, what came of it, and its duration in milliseconds."""
 
     name: str
@@ -20,8 +20,8 @@ class Trail:
 
     def add(self, name: str, outcome: str, seconds: float) -> None:
         """Note a stage with its outcome and duration."""
-        self.passages.append(Passage(name=name, outcome=outcome, ms=round(seconds * 1000, 3)))
+        self.passages.append(Passage(name, outcome, round(seconds * 1000, 3)))
 
     def document(self) -> list[dict[str, str | float]]:
         """The JSON form in records."""
-        return [{"name": passage.name, "outcome": passage.outcome, "ms": passage.ms} for passage in self.passages]
+        return [{"name": name, "outcome": outcome, "ms": ms} for name, outcome, ms in self.passages]

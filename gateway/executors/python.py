@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import copy
 import inspect
 import threading
 import time
@@ -11,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 import structlog
 
 from gateway.domain.call import Dispatch
@@ -202,7 +202,8 @@ class _PythonCall:
 
     def _arguments(self) -> tuple[dict[str, Any], CallContext]:
         call = self._invocation
-        return copy.deepcopy(dict(call.args)), CallContext(
+        # A copy of its own, since a tool may change what it gets.
+        return orjson.loads(orjson.dumps(call.args, default=dict)), CallContext(
             tenant=call.tenant,
             agent=call.agent,
             subject=call.subject,

@@ -17,6 +17,8 @@ class Slots:
 
     async def take(self) -> bool:
         """Take a place; False when none became free in time."""
+        if not self._free.locked():
+            return await self._free.acquire()  # at once
         try:
             async with asyncio.timeout(self._wait):
                 await self._free.acquire()

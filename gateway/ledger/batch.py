@@ -90,16 +90,17 @@ class Batch:
         endings = Endings(self.tenant, self.sql)
         grants = Grants(self.tenant, self.sql, self.new_id)
 
-        await endings.lock(connection, [write.ending for write in ends])
+        in_force = await endings.lock(connection, [write.ending for write in ends], with_control=bool(admissions))
         counting = [write for write in ends if endings.judge(write.ending)]
-        admissions = await self._admissible(connection, admissions)
+        admissions = self._admissible(admissions, in_force)
         rebound = [write.binding for write in notes if write.binding is not None]
         wanted = [binding for write in admissions for binding in bindings_of(write.call)] + rebound
         kept = [*endings.bindings([write.ending for write in counting]), *_refused_keys(denials)]
         await claims.take(connection, wanted, kept)
         failed = [endings.run_of(write.ending) for write in counting if write.ending.state == "failed"]
         await holdings.lock_runs(connection, [write.call for write in admissions], failed)
-        await self._lock_budgets(connection, holdings, admissions, [endings.places(write.ending) for write in counting])
+        charges = [charge for write in admissions for charge in write.charges]
+        await holdings.lock_budgets(connection, charges, endings.places([write.ending for write in counting]))
 
         questions = [write.question for write in denials if write.question is not None]
         undone = [write.ending.decision_id for write in counting if write.ending.state is CallState.OPEN]
@@ -120,7 +121,6 @@ class Batch:
         await claims.write(connection)
         await holdings.write(connection)
         await self._insert_calls(connection, admitted, holdings)
-        await holdings.write_holds(connection)
         await grants.write(connection, undone, questions)
         log += grants.log
         for write in denials:
@@ -150,23 +150,11 @@ class Batch:
                 self.postponed.append(write)
         return kept
 
-    async def _admissible(self, connection: Connection, admissions: list[Admission]) -> list[Admission]:
-        if not admissions:
-            return []
-        control = await connection.fetchrow(self.sql["share_control"], self.tenant)
-        in_force = (control["revision"], control["epoch"]) if control else None
+    def _admissible(self, admissions: list[Admission], in_force: tuple[str, int] | None) -> list[Admission]:
         for write in admissions:
             if (write.call.bundle.revision, write.call.epoch) != in_force:
                 write.found = Again(stage="resolve")
         return [write for write in admissions if write.found is None]
-
-    async def _lock_budgets(
-        self, connection: Connection, holdings: Holdings, admissions: Sequence[Admission], ended: Sequence[set[tuple[str, str, str]]]
-    ) -> None:
-        charges = [charge for write in admissions for charge in write.charges]
-        places = {(charge.name, charge.scope, charge.period) for charge in charges if charge.kind != "rate"}
-        rates = {(charge.name, charge.scope) for charge in charges if charge.kind == "rate"}
-        await holdings.lock_budgets(connection, places.union(*ended), rates)
 
     def _admit(self, write: Admission, claims: Claims, grants: Grants, holdings: Holdings, log: list[Entry]) -> bool:
         # Grants and budgets are asked only for a call that nobody else is already making.
@@ -204,7 +192,7 @@ class Batch:
             )
             for write in admitted
         ]
-        await connection.execute(self.sql["insert_calls"], self.tenant, *(list(column) for column in zip(*rows, strict=True)))
+        await connection.execute(self.sql["insert_calls"], self.tenant, rows, holdings.holds())
 
 
 def _is_for_client(call: Decided) -> bool:

@@ -50,14 +50,7 @@ class Claims:
         bindings = {binding.key: binding for binding in (*kept, *wanted)}
         if not bindings:
             return
-        rows = await connection.fetch(
-            self._sql["take_claims"],
-            self._tenant,
-            *_key_columns(list(bindings.values())),
-            [binding.fingerprint for binding in bindings.values()],
-            [binding.decision_id for binding in bindings.values()],
-            [self._ttl_s if binding.key[0] == "transport" else None for binding in bindings.values()],
-        )
+        rows = await connection.fetch(self._sql["take_claims"], self._tenant, [self._row(binding) for binding in bindings.values()])
         asked = {binding.key: binding.decision_id for binding in wanted}
         taken = [
             key for row in rows if row["decision_id"] != asked.get(key := (row["kind"], row["scope"], row["digest"]), row["decision_id"])
@@ -78,14 +71,8 @@ class Claims:
     async def write(self, connection: Connection) -> None:
         """Move the claims that were judged free."""
         if self._moved:
-            await connection.execute(
-                self._sql["move_claims"],
-                self._tenant,
-                *_key_columns(self._moved),
-                [binding.fingerprint for binding in self._moved],
-                [binding.decision_id for binding in self._moved],
-            )
+            await connection.execute(self._sql["move_claims"], self._tenant, [self._row(binding) for binding in self._moved])
 
-
-def _key_columns(bindings: Sequence[Binding]) -> list[list[Any]]:
-    return [list(column) for column in zip(*(binding.key for binding in bindings), strict=True)]
+    def _row(self, binding: Binding) -> tuple[Any, ...]:
+        ttl_s = self._ttl_s if binding.key[0] == "transport" else None
+        return (*binding.key, binding.fingerprint, binding.decision_id, ttl_s)

@@ -68,7 +68,7 @@ class Coalescer:
             raise Overloaded(f"{len(queue)} writes are waiting")
         queue.append(write)
         self._start(tenant)
-        return await asyncio.shield(write.done)
+        return await write.done
 
     async def close(self) -> None:
         """Wait for the batches that are under way."""

@@ -50,15 +50,21 @@ class Endings:
         self.counted: list[tuple[Ending, RecordDraft, list[dict[str, Any]]]] = []
         """Endings that count, with their records and budget entries."""
 
-    async def lock(self, connection: Connection, endings: Sequence[Ending]) -> None:
-        """Lock the calls and find what they hold."""
-        if not endings:
-            return
+    async def lock(self, connection: Connection, endings: Sequence[Ending], *, with_control: bool) -> tuple[str, int] | None:
+        """Lock the calls and find what they hold; then, `with_control`, the control row: answers revision and epoch in force."""
+        if not endings and not with_control:
+            return None
+        in_force = None
         ids = [ending.decision_id for ending in endings]
-        rows = await connection.fetch(self._sql["lock_calls"], self._tenant, ids)
-        self._rows = {row["decision_id"]: row for row in rows}
-        for held in await connection.fetch(self._sql["held_reservations"], self._tenant, ids):
-            self._held.setdefault(held["decision_id"], []).append(held)
+        for row in await connection.fetch(self._sql["lock_calls"], self._tenant, ids, with_control):
+            match row["part"]:
+                case "call":
+                    self._rows[row["decision_id"]] = row
+                case "held":
+                    self._held.setdefault(row["decision_id"], []).append(row)
+                case _:
+                    in_force = row["revision"], row["epoch"]
+        return in_force
 
     def judge(self, ending: Ending) -> bool:
         """Whether an ending still counts: its call is where it should be, and nobody with a newer fence took it over."""
@@ -87,9 +93,9 @@ class Endings:
             if row["business_key"] is not None
         ]
 
-    def places(self, ending: Ending) -> set[Place]:
-        """The budgets that an ending changes."""
-        return {(held["name"], held["scope"], held["period"]) for held in self._ended_holds(ending)}
+    def places(self, endings: Sequence[Ending]) -> set[Place]:
+        """The budgets that endings change."""
+        return {(held["name"], held["scope"], held["period"]) for ending in endings for held in self._ended_holds(ending)}
 
     def book(self, ending: Ending, holdings: Holdings) -> None:
         """Reckon an ending that counts."""
@@ -109,27 +115,13 @@ class Endings:
             return
         sql, tenant = self._sql, self._tenant
         endings = [ending for ending, _, _ in self.counted]
-        await connection.execute(
-            sql["end_calls"],
-            tenant,
-            [ending.decision_id for ending in endings],
-            [ending.state.value for ending in endings],
-            [ending.status for ending in endings],
-            [ending.reason_code for ending in endings],
-            [orjson.dumps(ending.result) for ending in endings],
-            [ending.attempts for ending in endings],
-        )
-        holds = [(ending, held) for ending in endings for held in self._ended_holds(ending)]
-        if holds:
-            spent = [_spent(ending, held) for ending, held in holds]
-            await connection.execute(
-                sql["end_reservations"],
-                tenant,
-                [ending.decision_id for ending, _ in holds],
-                [held["name"] for _, held in holds],
-                ["settled" if amount else "released" for amount in spent],
-                spent,
-            )
+        over = [
+            (ending.decision_id, ending.state.value, ending.status, ending.reason_code, orjson.dumps(ending.result), ending.attempts)
+            for ending in endings
+        ]
+        spent = [(ending.decision_id, held["name"], _spent(ending, held)) for ending in endings for held in self._ended_holds(ending)]
+        holds = [(decision_id, name, "settled" if amount else "released", amount) for decision_id, name, amount in spent]
+        await connection.execute(sql["end_calls"], tenant, over, holds)
         if done := [binding.decision_id for binding in self.bindings(endings)]:
             await connection.execute(sql["end_business_claims"], tenant, done)
 

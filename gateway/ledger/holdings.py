@@ -1,5 +1,10 @@
-"""Runs, versions, budgets and rates inside a batch: locked once, reckoned in memory in order of arrival, written once."""
+"""Runs, versions, budgets and rates inside a batch: locked once, reckoned in memory in order of arrival.
 
+Locking a row raises it already by all that the batch wants of it, since a second version of a row costs as much as the lock.
+What was not let in after all is written again.
+"""
+
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,40 +51,48 @@ class Holdings:
         self._versions: dict[tuple[str, str], int] = {}
         self._budgets: dict[Place, _Budget] = {}
         self._rates: dict[tuple[str, str], _Rate] = {}
+        self._stored: dict[Any, Any] = {}
+        """What stands in the database by now of runs, versions and budgets, by their keys."""
         self._holds: list[tuple[Decided, Charge]] = []
         self.ordinals: dict[UUID, int] = {}
         """Of admitted calls: the version that they made of (subject, tool)."""
 
     async def lock_runs(self, connection: Connection, calls: Sequence[Decided], failed: Iterable[tuple[str, str]]) -> None:
         """Lock the runs of admissions and of failed calls, and the versions that admissions compare."""
-        wanted = {(call.principal.agent, call.run_id): (call.workflow_name, call.principal.subject) for call in reversed(calls)}
-        for run in failed:
-            wanted.setdefault(run, ("", ""))  # it stands already; nothing of this is stored
-        if wanted:
-            rows = await connection.fetch(
-                self._sql["lock_runs"],
-                self._tenant,
-                [agent for agent, _ in wanted],
-                [run_id for _, run_id in wanted],
-                [workflow for workflow, _ in wanted.values()],
-                [subject for _, subject in wanted.values()],
-            )
-            for row in rows:
-                self._runs[row["agent"], row["run_id"]] = _Run(
-                    row["workflow"], row["subject"], row["calls"], row["failures"], row["is_cancelled"]
-                )
-        pairs = {(call.principal.subject, call.tool.name) for call in calls if call.tool.declaration.facts == "all"}
-        if pairs:
-            rows = await connection.fetch(
-                self._sql["lock_subject_tools"], self._tenant, [subject for subject, _ in pairs], [tool for _, tool in pairs]
-            )
-            self._versions = {(row["subject"], row["tool"]): row["version"] for row in rows}
+        failures = Counter(failed)
+        admissions = Counter((call.principal.agent, call.run_id) for call in calls)
+        # A run that only failed stands already: nothing of its empty names is stored.
+        pins = dict.fromkeys(failures, ("", ""))
+        pins |= {(call.principal.agent, call.run_id): (call.workflow_name, call.principal.subject) for call in reversed(calls)}
+        pairs = Counter((call.principal.subject, call.tool.name) for call in calls if call.tool.declaration.facts == "all")
+        if not pins:
+            return
+        runs = [(*run, *pin, admissions[run], failures[run]) for run, pin in pins.items()]
+        versions = [(*pair, count) for pair, count in pairs.items()]
+        for row in await connection.fetch(self._sql["raise_runs"], self._tenant, runs, versions):
+            if row["tool"] is None:
+                key = row["agent"], row["run_id"]
+                self._stored["run", key] = row["calls"], row["failures"]
+                calls_before, failures_before = row["calls"] - admissions[key], row["failures"] - failures[key]
+                self._runs[key] = _Run(row["workflow"], row["subject"], calls_before, failures_before, row["is_cancelled"])
+            else:
+                key = row["subject"], row["tool"]
+                self._stored["version", key] = row["version"]
+                self._versions[key] = row["version"] - pairs[key]
 
-    async def lock_budgets(self, connection: Connection, places: set[Place], rates: set[tuple[str, str]]) -> None:
-        """Lock budgets, then rates."""
-        if places:
-            rows = await connection.fetch(self._sql["lock_budgets"], self._tenant, *_columns(sorted(places)))
-            self._budgets = {(row["name"], row["scope"], row["period"]): _Budget(row["reserved"], row["spent"]) for row in rows}
+    async def lock_budgets(self, connection: Connection, charges: Sequence[Charge], ended: Iterable[Place]) -> None:
+        """Lock the budgets of charges, reserved already, and of calls that end here; then the rates of charges."""
+        reserved = Counter[Place](dict.fromkeys(ended, 0))
+        for charge in charges:
+            if charge.kind != "rate":
+                reserved[charge.name, charge.scope, charge.period] += charge.amount
+        if reserved:
+            wanted = [(*place, amount, 0) for place, amount in reserved.items()]
+            for row in await connection.fetch(self._sql["raise_budgets"], self._tenant, wanted):
+                place = (row["name"], row["scope"], row["period"])
+                self._stored["budget", place] = row["reserved"], row["spent"]
+                self._budgets[place] = _Budget(row["reserved"] - reserved[place], row["spent"])
+        rates = {(charge.name, charge.scope) for charge in charges if charge.kind == "rate"}
         if rates:
             rows = await connection.fetch(self._sql["lock_rates"], self._tenant, *_columns(sorted(rates)))
             self._rates = {(row["name"], row["scope"]): _Rate(row["arrival_us"], row["now_us"]) for row in rows}
@@ -125,30 +138,33 @@ class Holdings:
         self._runs[run].failures += 1
 
     async def write(self, connection: Connection) -> None:
-        """Write everything that was locked."""
-        sql, tenant = self._sql, self._tenant
-        if self._runs:
-            rows = [(agent, run_id, run.calls, run.failures) for (agent, run_id), run in self._runs.items()]
-            await connection.execute(sql["write_runs"], tenant, *_columns(rows))
-        if self._versions:
-            await connection.execute(
-                sql["write_subject_tools"], tenant, *_columns([(*pair, version) for pair, version in self._versions.items()])
-            )
-        if self._budgets:
-            rows = [(*place, budget.reserved, budget.spent) for place, budget in self._budgets.items()]
-            await connection.execute(sql["write_budgets"], tenant, *_columns(rows))
+        """Write what differs from what locking has stored."""
+        sql, tenant, stored = self._sql, self._tenant, self._stored
+        runs = [
+            (*key, None, None, run.calls, run.failures)
+            for key, run in self._runs.items()
+            if (run.calls, run.failures) != stored["run", key]
+        ]
+        if runs:
+            await connection.execute(sql["write_runs"], tenant, runs)
+        versions = [(*key, version) for key, version in self._versions.items() if version != stored["version", key]]
+        if versions:
+            await connection.execute(sql["write_subject_tools"], tenant, versions)
+        budgets = [
+            (*place, budget.reserved, budget.spent)
+            for place, budget in self._budgets.items()
+            if (budget.reserved, budget.spent) != stored["budget", place]
+        ]
+        if budgets:
+            await connection.execute(sql["write_budgets"], tenant, budgets)
         if self._rates:
             await connection.execute(
                 sql["write_rates"], tenant, *_columns([(*place, rate.arrival_us) for place, rate in self._rates.items()])
             )
 
-    async def write_holds(self, connection: Connection) -> None:
-        """Write the holds of admitted calls, after the calls themselves."""
-        if self._holds:
-            rows = [
-                (call.decision_id, charge.name, charge.scope, charge.period, charge.unit, charge.amount) for call, charge in self._holds
-            ]
-            await connection.execute(self._sql["insert_reservations"], self._tenant, *_columns(rows))
+    def holds(self) -> list[tuple[Any, ...]]:
+        """What admitted calls hold, as rows."""
+        return [(call.decision_id, charge.name, charge.scope, charge.period, charge.unit, charge.amount) for call, charge in self._holds]
 
     def _arrivals(self, charges: Sequence[Charge]) -> dict[tuple[str, str], int] | Refusal:
         """The new arrival times of the rates among `charges`, or the refusal of the first charge that finds no room."""

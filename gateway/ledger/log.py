@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
 
 from gateway.domain.ports import LogCounts, LogPage, LogQuery, StoredRecord
-from gateway.domain.record import RecordDraft
+from gateway.domain.record import Record, RecordDraft
 from gateway.domain.record_words import words_of
 from gateway.ledger.database import Connection, Database, Statements
 from gateway.ledger.search import LogWalker
@@ -33,19 +34,8 @@ async def append_records(connection: Connection, sql: Statements, tenant: str, e
     if head is None:
         raise LookupError(f"tenant {tenant} has no log; activate a bundle first")
     records = [entry.draft.at(head["position"] + offset, head["at"], **entry.late) for offset, entry in enumerate(entries)]
-    await connection.execute(
-        sql["insert_records"],
-        tenant,
-        [entry.draft.decision_id for entry in entries],
-        [record.document["position"] for record in records],
-        [entry.draft.kind for entry in entries],
-        [head["at"]] * len(entries),
-        [entry.about for entry in entries],
-        *([record.document[name] for record in records] for name in COLUMNS),
-        [words_of(record.document) for record in records],
-        [record.body for record in records],
-        [record.leaf for record in records],
-    )
+    rows = [_row(entry, record, head["at"]) for entry, record in zip(entries, records, strict=True)]
+    await connection.execute(sql["insert_records"], tenant, rows)
     payloads = [(entry.draft.decision_id, payload) for entry in entries for payload in entry.draft.payloads]
     if payloads:
         await connection.execute(
@@ -55,6 +45,14 @@ async def append_records(connection: Connection, sql: Statements, tenant: str, e
             [payload.kind for _, payload in payloads],
             [orjson.dumps(payload.body) for _, payload in payloads],
         )
+
+
+def _row(entry: Entry, record: Record, at: datetime) -> tuple[Any, ...]:
+    """A record as the type `new_record` has it: its searchable fields beside its bytes."""
+    found = record.document
+    searchable = (found[name] for name in COLUMNS)
+    known = (entry.draft.decision_id, found["position"], entry.draft.kind, at, entry.about)
+    return (*known, *searchable, words_of(found), record.body, record.leaf)
 
 
 async def read_records(connection: Connection, sql: Statements, tenant: str, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:

@@ -17,10 +17,6 @@ SELECT revision, epoch, digest_key FROM controls WHERE tenant = $1;
 -- The revision in force, locked against everybody until this transaction ends.
 SELECT revision, epoch, digest_key FROM controls WHERE tenant = $1 FOR UPDATE;
 
--- name: share_control
--- The revision in force; an activation waits for us, other batches do not.
-SELECT revision, epoch FROM controls WHERE tenant = $1 FOR SHARE;
-
 -- name: insert_control
 -- The first activation of a tenant. Loses silently to a concurrent one; lock_control then tells.
 INSERT INTO controls (tenant, revision, epoch, digest_key) VALUES ($1, '', 0, $2) ON CONFLICT (tenant) DO NOTHING;
@@ -92,8 +88,7 @@ SELECT kind, name, reason, restricted_by, restricted_at FROM restrictions WHERE 
 -- name: take_claims
 -- Take free claims and lock the ones that stand, in key order: every row comes back with whoever holds it.
 INSERT INTO claims AS held (tenant, kind, scope, digest, fingerprint, decision_id, expires_at)
-SELECT $1, kind, scope, digest, fingerprint, decision_id, clock_timestamp() + ttl_s * interval '1 second'
-FROM unnest($2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::uuid[], $7::float8[]) AS wanted (kind, scope, digest, fingerprint, decision_id, ttl_s)
+SELECT $1, kind, scope, digest, fingerprint, decision_id, clock_timestamp() + ttl_s * interval '1 second' FROM unnest($2::claim_wanted[])
 ORDER BY kind, scope, digest
 ON CONFLICT (tenant, kind, scope, digest) DO UPDATE SET tenant = held.tenant
 RETURNING kind, scope, digest, decision_id;
@@ -111,7 +106,7 @@ LEFT JOIN calls ON calls.tenant = claims.tenant AND calls.decision_id = claims.d
 -- Give claims whose holders no longer need them to other decisions. A transport key keeps its first expiry.
 UPDATE claims SET decision_id = moved.decision_id, fingerprint = moved.fingerprint,
                   expires_at = CASE claims.kind WHEN 'transport' THEN claims.expires_at END
-FROM unnest($2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::uuid[]) AS moved (kind, scope, digest, fingerprint, decision_id)
+FROM unnest($2::claim_wanted[]) AS moved
 WHERE claims.tenant = $1 AND claims.kind = moved.kind AND claims.scope = moved.scope AND claims.digest = moved.digest;
 
 -- name: end_business_claims
@@ -122,47 +117,47 @@ WHERE calls.tenant = $1 AND calls.decision_id = ANY ($2::uuid[])
   AND claims.tenant = calls.tenant AND claims.kind = 'business' AND claims.scope = calls.tool AND claims.digest = calls.business_key
   AND claims.decision_id = calls.decision_id;
 
--- name: lock_runs
--- Open runs that are new and lock all, in key order.
-INSERT INTO runs AS standing (tenant, agent, run_id, workflow, subject, calls, failures)
-SELECT $1, agent, run_id, workflow, subject, 0, 0
-FROM unnest($2::text[], $3::text[], $4::text[], $5::text[]) AS wanted (agent, run_id, workflow, subject)
-ORDER BY agent, run_id
-ON CONFLICT (tenant, agent, run_id) DO UPDATE SET tenant = standing.tenant
-RETURNING agent, run_id, workflow, subject, calls, failures, cancelled_at IS NOT NULL AS is_cancelled;
+-- name: raise_runs
+-- Open runs that are new, lock all and raise their counts; then the versions of (subject, tool); each in key order.
+WITH run AS (
+    INSERT INTO runs AS standing (tenant, agent, run_id, workflow, subject, calls, failures)
+    SELECT $1, agent, run_id, workflow, subject, calls, failures FROM unnest($2::run_change[])
+    ORDER BY agent, run_id
+    ON CONFLICT (tenant, agent, run_id)
+    DO UPDATE SET calls = standing.calls + excluded.calls, failures = standing.failures + excluded.failures
+    RETURNING agent, run_id, workflow, subject, calls, failures, cancelled_at IS NOT NULL AS is_cancelled
+), pair AS (
+    INSERT INTO subject_tools AS standing (tenant, subject, tool, version)
+    SELECT $1, subject, tool, version FROM unnest($3::version_change[]) WHERE (SELECT count(*) FROM run) >= 0
+    ORDER BY subject, tool
+    ON CONFLICT (tenant, subject, tool) DO UPDATE SET version = standing.version + excluded.version
+    RETURNING subject, tool, version
+)
+SELECT agent, run_id, workflow, subject, NULL AS tool, calls, failures, is_cancelled, NULL::bigint AS version FROM run
+UNION ALL SELECT NULL, NULL, NULL, subject, tool, NULL, NULL, NULL, version FROM pair;
 
 -- name: write_runs
 -- The counts of locked runs.
-UPDATE runs SET calls = counted.calls, failures = counted.failures
-FROM unnest($2::text[], $3::text[], $4::integer[], $5::integer[]) AS counted (agent, run_id, calls, failures)
+UPDATE runs SET calls = counted.calls, failures = counted.failures FROM unnest($2::run_change[]) AS counted
 WHERE runs.tenant = $1 AND runs.agent = counted.agent AND runs.run_id = counted.run_id;
-
--- name: lock_subject_tools
--- The versions of (subject, tool), locked in key order.
-INSERT INTO subject_tools AS standing (tenant, subject, tool, version)
-SELECT $1, subject, tool, 0 FROM unnest($2::text[], $3::text[]) AS wanted (subject, tool)
-ORDER BY subject, tool
-ON CONFLICT (tenant, subject, tool) DO UPDATE SET tenant = standing.tenant
-RETURNING subject, tool, version;
 
 -- name: write_subject_tools
 -- The versions of locked (subject, tool).
-UPDATE subject_tools SET version = raised.version
-FROM unnest($2::text[], $3::text[], $4::bigint[]) AS raised (subject, tool, version)
+UPDATE subject_tools SET version = raised.version FROM unnest($2::version_change[]) AS raised
 WHERE subject_tools.tenant = $1 AND subject_tools.subject = raised.subject AND subject_tools.tool = raised.tool;
 
--- name: lock_budgets
--- What budgets have reserved and spent, locked in key order.
+-- name: raise_budgets
+-- Lock budgets in key order and raise what they have reserved.
 INSERT INTO budgets AS standing (tenant, name, scope, period, reserved, spent)
-SELECT $1, name, scope, period, 0, 0 FROM unnest($2::text[], $3::text[], $4::text[]) AS wanted (name, scope, period)
+SELECT $1, name, scope, period, reserved, spent FROM unnest($2::budget_change[])
 ORDER BY name, scope, period
-ON CONFLICT (tenant, name, scope, period) DO UPDATE SET tenant = standing.tenant
+ON CONFLICT (tenant, name, scope, period)
+DO UPDATE SET reserved = standing.reserved + excluded.reserved
 RETURNING name, scope, period, reserved, spent;
 
 -- name: write_budgets
 -- The amounts of locked budgets.
-UPDATE budgets SET reserved = booked.reserved, spent = booked.spent
-FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[]) AS booked (name, scope, period, reserved, spent)
+UPDATE budgets SET reserved = booked.reserved, spent = booked.spent FROM unnest($2::budget_change[]) AS booked
 WHERE budgets.tenant = $1 AND budgets.name = booked.name AND budgets.scope = booked.scope AND budgets.period = booked.period;
 
 -- name: lock_rates
@@ -184,46 +179,52 @@ WHERE rates.tenant = $1 AND rates.name = moved.name AND rates.scope = moved.scop
 SELECT reserved, spent FROM budgets WHERE tenant = $1 AND name = $2 AND scope = $3 AND period = $4;
 
 -- name: insert_calls
--- Admitted calls, running under their leases from now on, or handed out to their clients until the lease is over.
-INSERT INTO calls (tenant, decision_id, agent, subject, run_id, workflow, tool, fingerprint, state, admitted_at,
-                   told, risk, replay, lease_s, lease_until, invocation, business_key, window_s, tool_ordinal)
-SELECT $1, decision_id, agent, subject, run_id, workflow, tool, fingerprint, state, clock_timestamp(),
-       told, risk, replay, lease_s, clock_timestamp() + lease_s * interval '1 second', invocation, business_key, window_s, tool_ordinal
-FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bytea[], $9::bytea[], $10::text[], $11::text[],
-            $12::float8[], $13::bytea[], $14::bytea[], $15::float8[], $16::bigint[], $17::text[])
-     AS admitted (decision_id, agent, subject, run_id, workflow, tool, fingerprint, told, risk, replay, lease_s, invocation, business_key,
-                  window_s, tool_ordinal, state);
-
--- name: insert_reservations
--- What admitted calls hold.
+-- Admitted calls, running under their leases from now on, or handed out to their clients until the lease is over; and what they hold.
+WITH admitted AS (
+    INSERT INTO calls (tenant, decision_id, agent, subject, run_id, workflow, tool, fingerprint, state, admitted_at,
+                       told, risk, replay, lease_s, lease_until, invocation, business_key, window_s, tool_ordinal)
+    SELECT $1, decision_id, agent, subject, run_id, workflow, tool, fingerprint, state, clock_timestamp(),
+           told, risk, replay, lease_s, clock_timestamp() + lease_s * interval '1 second', invocation, business_key, window_s, tool_ordinal
+    FROM unnest($2::admitted_call[])
+)
 INSERT INTO reservations (tenant, decision_id, name, scope, period, unit, amount, state)
-SELECT $1, decision_id, name, scope, period, unit, amount, 'held'
-FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[]) AS held (decision_id, name, scope, period, unit, amount);
+SELECT $1, decision_id, name, scope, period, unit, amount, 'held' FROM unnest($3::new_hold[]);
 
 -- name: lock_calls
--- Calls that are about to end, locked in key order.
-SELECT decision_id, state, fence, is_resolving, agent, run_id, tool, business_key, fingerprint, lease_until <= clock_timestamp() AS is_late
-FROM calls
-WHERE tenant = $1 AND decision_id = ANY ($2::uuid[]) ORDER BY decision_id FOR UPDATE;
+-- Calls that are about to end, locked in key order, and what they hold; then the control row, where something is to be admitted:
+-- an activation waits for us, other batches do not.
+WITH call AS MATERIALIZED (
+    SELECT decision_id, state, fence, is_resolving, agent, run_id, tool, business_key, fingerprint, lease_until <= clock_timestamp() AS is_late
+    FROM calls
+    WHERE tenant = $1 AND decision_id = ANY ($2::uuid[]) ORDER BY decision_id FOR UPDATE
+), held AS MATERIALIZED (
+    SELECT reservations.decision_id, name, scope, period, unit, amount FROM call, reservations
+    WHERE reservations.tenant = $1 AND reservations.decision_id = call.decision_id AND reservations.state = 'held'
+    FOR UPDATE OF reservations
+), control AS MATERIALIZED (
+    SELECT revision, epoch FROM controls WHERE tenant = $1 AND $3 AND (SELECT count(*) FROM held) >= 0 FOR SHARE
+)
+SELECT 'call' AS part, decision_id, state, fence, is_resolving, agent, run_id, tool, business_key, fingerprint, is_late,
+       NULL AS name, NULL AS scope, NULL AS period, NULL AS unit, NULL AS amount, NULL AS revision, NULL::bigint AS epoch
+FROM call
+UNION ALL
+SELECT 'held', decision_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, name, scope, period, unit, amount, NULL, NULL FROM held
+UNION ALL
+SELECT 'control', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, revision, epoch FROM control;
 
 -- name: end_calls
--- The ends of locked calls. A doubt stays due; whatever is over gives up what a resolver would have needed.
-UPDATE calls SET state = ended.state, status = ended.status, reason_code = ended.reason_code, result = ended.result,
-                 attempts = ended.attempts, is_resolving = false, finished_at = clock_timestamp(),
-                 due_at = CASE WHEN ended.state = 'in_doubt' AND calls.replay <> 'never' THEN clock_timestamp() END,
-                 invocation = CASE WHEN ended.state = 'in_doubt' THEN calls.invocation END
-FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::integer[]) AS ended (decision_id, state, status, reason_code, result, attempts)
-WHERE calls.tenant = $1 AND calls.decision_id = ended.decision_id;
-
--- name: held_reservations
--- The holds of calls.
-SELECT decision_id, name, scope, period, unit, amount FROM reservations
-WHERE tenant = $1 AND decision_id = ANY ($2::uuid[]) AND state = 'held';
-
--- name: end_reservations
--- A hold ends exactly once.
+-- The ends of locked calls and of their holds, each exactly once. A doubt stays due; whatever is over gives up what a resolver
+-- would have needed.
+WITH over AS (
+    UPDATE calls SET state = ended.state, status = ended.status, reason_code = ended.reason_code, result = ended.result,
+                     attempts = ended.attempts, is_resolving = false, finished_at = clock_timestamp(),
+                     due_at = CASE WHEN ended.state = 'in_doubt' AND calls.replay <> 'never' THEN clock_timestamp() END,
+                     invocation = CASE WHEN ended.state = 'in_doubt' THEN calls.invocation END
+    FROM unnest($2::ended_call[]) AS ended
+    WHERE calls.tenant = $1 AND calls.decision_id = ended.decision_id
+)
 UPDATE reservations SET state = ended.state, settled = ended.settled
-FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[]) AS ended (decision_id, name, state, settled)
+FROM unnest($3::ended_hold[]) AS ended
 WHERE reservations.tenant = $1 AND reservations.decision_id = ended.decision_id AND reservations.name = ended.name AND reservations.state = 'held';
 
 -- name: get_call
@@ -453,8 +454,7 @@ UPDATE log_heads SET size = size + $2 WHERE tenant = $1 RETURNING size - $2 AS p
 -- Records with their exact bytes.
 INSERT INTO records (tenant, decision_id, position, kind, at, about, agent, subject, run_id, workflow, tool, effect, reason_code, status,
                      stage, risk, words, body, leaf)
-SELECT $1, * FROM unnest($2::uuid[], $3::bigint[], $4::text[], $5::timestamptz[], $6::uuid[], $7::text[], $8::text[], $9::text[], $10::text[],
-                         $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::bytea[], $19::bytea[]);
+SELECT $1, * FROM unnest($2::new_record[]);
 
 -- name: read_log_size
 -- How many records a tenant's log has; the next one gets this position.

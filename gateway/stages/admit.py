@@ -5,7 +5,7 @@ from collections.abc import Callable
 from gateway.domain.authority import has_permissions
 from gateway.domain.call import LEASE_GRACE_S, Admitted, Decided, Dispatch, KnownCall, Replay
 from gateway.domain.decision import Again, Refusal
-from gateway.domain.drafts import decision_draft
+from gateway.domain.drafts import decision_draft, identity_of
 from gateway.domain.identity import downstream_key, judge_known
 from gateway.domain.ports import Executor, Invocation, Ledger
 from gateway.domain.reasons import Effect
@@ -23,8 +23,15 @@ class Admit:
 
     async def __call__(self, call: Decided) -> Admitted | Refusal | Replay | Again:
         """Admit, or give everything back."""
+        identity = identity_of(call)
         draft = decision_draft(
-            call, effect=Effect.ALLOW, reason_code=call.decision.reason_code, stage="decide", refusal=None, engine=call.engine
+            call,
+            effect=Effect.ALLOW,
+            reason_code=call.decision.reason_code,
+            stage="decide",
+            refusal=None,
+            engine=call.engine,
+            identity=identity,
         )
         if call.is_dry_run:
             found = await self._ledger.admit(call, draft)
@@ -41,7 +48,7 @@ class Admit:
         finally:
             if not is_admitted:
                 dispatch.release()
-        return _stopped(call, found) if found else Admitted.after(call, dispatch=dispatch, send_before=send_before)
+        return _stopped(call, found) if found else Admitted.after(call, dispatch=dispatch, send_before=send_before, identity=identity)
 
 
 def _stopped(call: Decided, found: Refusal | KnownCall | Again) -> Refusal | Replay | Again:

@@ -234,7 +234,7 @@ def ignore_versions() -> None:
 def shuffle_locks() -> None:
     # Versions are locked before budgets and keep those apart that share any: the order of budgets alone would not show.
     swap_sql(
-        ("ORDER BY subject, tool\nON CONFLICT", "ORDER BY random()\nON CONFLICT"),
+        ("ORDER BY subject, tool\n    ON CONFLICT", "ORDER BY random()\n    ON CONFLICT"),
         ("ORDER BY name, scope, period\nON CONFLICT", "ORDER BY random()\nON CONFLICT"),
     )
 
@@ -324,11 +324,7 @@ def forget_silent_clients() -> None:
 
 
 def ignore_revisions() -> None:
-    async def take_all(_self: Any, _connection: Any, admissions: Any) -> Any:
-        await asyncio.sleep(0)
-        return admissions
-
-    replace_method(batch.Batch, "_admissible", lambda _: take_all)
+    replace_method(batch.Batch, "_admissible", lambda _: lambda self, admissions, in_force: admissions)  # noqa: ARG005
 
 
 def fail_neighbours() -> None:

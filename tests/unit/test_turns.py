@@ -13,7 +13,8 @@ async def test_lets_one_at_a_time_through_for_a_key_in_order_of_arrival():
 
     async def work(number: int) -> None:
         nonlocal inside
-        async with turns.take(["a", f"own-{number}"]):
+        async with turns.open() as turn:
+            await turn.take(["a", f"own-{number}"])
             inside += 1
             assert inside == 1
             await asyncio.sleep(0)
@@ -27,10 +28,11 @@ async def test_lets_one_at_a_time_through_for_a_key_in_order_of_arrival():
 
 async def test_gives_up_after_its_patience_and_leaves_nothing_locked():
     turns = Turns()
-    async with turns.take(["b"]):
+    async with turns.open() as first:
+        await first.take(["b"])
         with pytest.raises(Overloaded):
-            async with turns.take(["a", "b"], patience_s=0.01):
-                pass
-        async with turns.take(["a"], patience_s=0.01):
-            pass
+            async with turns.open(patience_s=0.01) as second:
+                await second.take(["a", "b"])
+        async with turns.open(patience_s=0.01) as third:
+            await third.take(["a"])
     assert vars(turns) == {"_locks": {}, "_users": {}}
