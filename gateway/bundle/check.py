@@ -12,6 +12,7 @@ from gateway.domain.catalogue import Bundle, PolicySet
 from gateway.domain.decision import PolicyFault
 from gateway.domain.findings import Finding
 from gateway.domain.reasons import ReasonCode
+from gateway.policy.timing import time_worst_inputs
 
 OpenEvaluator = Callable[[Bundle], AbstractAsyncContextManager[Evaluate]]
 """Starts an engine on a bundle's policies and ends it again; in between calls can be evaluated."""
@@ -65,6 +66,7 @@ async def check_bundle(checked: CheckedBundle, *, open_evaluator: OpenEvaluator,
             return Report(checked=None, findings=tuple(sorted((*checked.warnings, _no_decision(fault)))))
         failures = await asyncio.to_thread(run_tests, checked.bundle.policy, checked.modules)
         failures += await run_cases(checked.bundle, checked.cases, evaluate)
+        failures += await asyncio.to_thread(time_worst_inputs, checked.bundle)
     return Report(checked=checked, findings=checked.warnings, failures=tuple(sorted(failures)))
 
 

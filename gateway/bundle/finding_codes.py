@@ -146,6 +146,7 @@ FINDING_CODES: Mapping[str, Mapping[str, str]] = {
         "case-missing": "No case calls an exposed tool.",
         "case-failed": "A case came out otherwise than it expects.",
         "case-slow": "A case takes longer than 50 ms.",
+        "policy-slow": "The decision on the largest input of a tool takes more than 50 ms of CPU time.",
     },
 }
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import orjson
+import psutil
 
 from gateway.policy import worker
 from gateway.policy.launch import MEMORY_BYTES, close_pipes, frame, start_worker
@@ -35,6 +36,12 @@ class Sandbox:
         close_pipes(self._process)
         self._process.kill()
         self._process.wait()
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds that the worker has used."""
+        times = psutil.Process(self._process.pid).cpu_times()
+        return times.user + times.system
 
     def parse(self, modules: Mapping[str, str]) -> list[dict[str, Any]]:
         """One entry per module: {file, module} with regorus' syntax tree, or {file, error}."""
