@@ -72,7 +72,7 @@ async def run_opa(
     port = port or free_port()
     process = await asyncio.create_subprocess_exec(
         find_opa(), "run", "--server", "--addr", f"127.0.0.1:{port}", "--config-file", str(CONFIG),
-        "--disable-telemetry", "--skip-version-check", "--log-level", "error", *options,
+        "--skip-version-check", "--log-level", "error", *options,
         env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GATEWAY_URL": gateway_url, "GATEWAY_ENGINE_KEY": key, **environment},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip

@@ -6,6 +6,7 @@ import tarfile
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -325,13 +326,14 @@ class TestSigning:
     async def test_takes_what_is_signed_with_the_key(self) -> None:
         assert await self.ends_ready(BundleSigner(SECRET, algorithm="HS256", key_id="gateway"), *REQUIRED)
 
-    async def test_takes_what_is_signed_with_a_private_key(self) -> None:
+    async def test_takes_what_is_signed_with_a_private_key(self, tmp_path: Path) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
         private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-        public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+        public = tmp_path / "bundle-key.pub"
+        public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
         assert await self.ends_ready(
             BundleSigner(private, algorithm="ES256", key_id="gateway"),
-            "--set", "keys.gateway.algorithm=ES256", "--set", f"keys.gateway.key={public}", "--set", "bundles.gateway.signing.keyid=gateway",
+            "--set", "keys.gateway.algorithm=ES256", "--set-file", f"keys.gateway.key={public}", "--set", "bundles.gateway.signing.keyid=gateway",
         )  # fmt: skip
 
     @pytest.mark.parametrize(
