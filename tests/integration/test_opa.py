@@ -30,7 +30,7 @@ from tests.fakes.broken_server import (
     read_then_hang,
     run_broken_server,
 )
-from tests.opa import BundleHost, PulledOpa, opa_version, run_opa, until_ready
+from tests.opa import BundleHost, PulledOpa, opa_version, run_opa, until, until_ready
 
 GOOD: dict[str, Any] = {"effect": "allow", "reason_code": "POLICY_ALLOWED", "policy": "x", "obligations": [], "rules": [], "revision": "r1"}
 PROVENANCE = {"version": "1.22.3", "bundles": {"gateway": {"revision": "r1"}}}
@@ -320,7 +320,8 @@ class TestSigning:
         """Whether OPA takes a bundle with strange data."""
         async with BundleHost(signer).serving() as host:
             host.in_force = policies("r1", data=STRANGE)
-            async with run_opa(host.url, *options) as opa, engine_at(opa.url, deadline_s=1.5) as engine:
+            async with run_opa(host.url, *options) as opa, engine_at(opa.url, deadline_s=5) as engine:
+                await until(lambda: host.pulls >= 2)  # what it pulled first, it has taken or refused by now
                 return await engine.is_ready()
 
     async def test_takes_what_is_signed_with_the_key(self) -> None:
@@ -347,7 +348,10 @@ class TestSigning:
         signed = pack_bundle(policies("r1", data=STRANGE), BundleSigner(SECRET, algorithm="HS256", key_id="gateway"))
         forged = change_file(signed.content, name)
 
-        async def pull(_: web.Request) -> web.Response:
+        pulls: list[str] = []
+
+        async def pull(request: web.Request) -> web.Response:
+            pulls.append(request.path)
             return web.Response(body=forged, content_type="application/gzip")
 
         app = web.Application()
@@ -357,7 +361,8 @@ class TestSigning:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         try:
             url = "http://{}:{}".format(*runner.addresses[0][:2])
-            async with run_opa(url, *REQUIRED) as opa, engine_at(opa.url, deadline_s=1) as engine:
+            async with run_opa(url, *REQUIRED) as opa, engine_at(opa.url, deadline_s=5) as engine:
+                await until(lambda: len(pulls) >= 2)
                 assert not await engine.is_ready()
         finally:
             await runner.cleanup()
