@@ -1,6 +1,7 @@
 """The composition root: the only place that constructs the parts and wires them together."""
 
 import asyncio
+import re
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -15,6 +16,7 @@ from uuid_utils.compat import uuid7
 
 from gateway.api.server import create_app
 from gateway.api.services import Services
+from gateway.authoring import TestReport, test_folder
 from gateway.bundle import CheckedBundle, Evaluate, Report, check_bundle, check_folder, load_files
 from gateway.domain.catalogue import Budget, Bundle, Execute
 from gateway.domain.decision import GatewayFault
@@ -113,6 +115,11 @@ def open_evaluator(bundle: Bundle) -> AbstractAsyncContextManager[Evaluate]:
 async def check(folder: Path) -> Report:
     """All checks of a bundle that need no operator's side."""
     return await check_folder(folder, open_evaluator=open_evaluator, run_tests=run_tests)
+
+
+async def test_policies(folder: Path, *, only: re.Pattern[str], with_coverage: bool) -> TestReport:
+    """The tests and cases of a folder, one by one."""
+    return await test_folder(folder, engine=EmbeddedEngine(), report=report_fault, only=only, with_coverage=with_coverage)
 
 
 async def check_files(files: Mapping[str, bytes]) -> Report:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 from uuid import NAMESPACE_OID, uuid5
 
@@ -48,6 +49,26 @@ class Evaluation(Protocol):
 
 Evaluate = Callable[[Proposed, Facts], Awaitable[Evaluation]]
 """Decide on a proposed call with stated facts instead of the ledger's; execute and record nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseRun:
+    """One case that was run."""
+
+    name: str
+    file: str
+    line: int
+    milliseconds: float
+    failure: Finding | None
+
+
+async def run_case(bundle: Bundle, case: Placed[Case], evaluate: Evaluate, *, clock: Callable[[], float] = time.perf_counter) -> CaseRun:
+    """Run one case."""
+    started = clock()
+    found = await _run_case(bundle, case, evaluate, clock)
+    took = (clock() - started) * 1000
+    place = case.source.finding("/name", "case-failed", "", "")
+    return CaseRun(name=case.value.name, file=place.file, line=place.line, milliseconds=took, failure=next(iter(found), None))
 
 
 async def run_cases(

@@ -20,6 +20,7 @@ _COMMANDS = {
     "decisions": "gateway.cli.decisions:decisions",
     "demo": "gateway.cli.demo:demo",
     "runs": "gateway.cli.runs:runs",
+    "policy": "gateway.cli.policy:policy",
     "sample-travel": "gateway.cli.sample:sample_travel",
     "serve": "gateway.cli.serve:serve",
     "version": "gateway.cli.version:version",

@@ -1,5 +1,6 @@
 """Runs the authors' ``test_`` rules in a worker process."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -26,6 +27,40 @@ class _Test:
 
     def failure(self, why: str) -> Finding:
         return self.module.finding(self.offset, "rego-test-failed", f"{self.name} {why}.", _MEND)
+
+
+@dataclass(frozen=True)
+class RegoTestRun:
+    """One ``test_`` rule that was run."""
+
+    path: str
+    """Such as ``data.policies.travel.search_test.test_searching_is_allowed``."""
+    file: str
+    line: int
+    failure: Finding | None
+
+    @property
+    def name(self) -> str:
+        """Package and rule, below ``policies``."""
+        return self.path.removeprefix("data.policies.")
+
+
+def run_each(policies: PolicySet, modules: Mapping[str, str], only: re.Pattern[str]) -> tuple[list[RegoTestRun], list[Finding]]:
+    """All tests whose name `only` finds, and what is wrong with the tests as a whole. Blocks."""
+    sources = {file: source for file, source in modules.items() if file.endswith(TEST_SUFFIX)}
+    try:
+        tests, findings = _find_tests(sources)
+    except SandboxError as error:
+        return [], [_whole("rego-test-failed", f"The tests cannot be read: {error}.", "Simplify them.")]
+    if findings:
+        return [], sorted(findings)
+    chosen = [test for test in tests if only.search(test.path.removeprefix("data.policies."))]
+    failed = {(found.file, found.line, found.column): found for found in _run(policies, sources, chosen)} if chosen else {}
+    runs: list[RegoTestRun] = []
+    for test in chosen:
+        line, column = test.module.place(test.offset)
+        runs.append(RegoTestRun(test.path, test.module.file, line, failed.pop((test.module.file, line, column), None)))
+    return sorted(runs, key=lambda run: (run.file, run.line)), sorted(failed.values())
 
 
 def run_tests(policies: PolicySet, modules: Mapping[str, str]) -> list[Finding]:

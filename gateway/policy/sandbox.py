@@ -53,9 +53,9 @@ class Sandbox:
         except orjson.JSONDecodeError as error:
             raise SandboxError("the syntax tree is nested too deeply") from error
 
-    def load(self, modules: Mapping[str, str], data: Mapping[str, Any]) -> str | None:
-        """Load modules and data for `evaluate`; the engine's error, or None."""
-        policies = {"modules": dict(modules), "data": dict(data), "evaluation_s": self._evaluation_s}
+    def load(self, modules: Mapping[str, str], data: Mapping[str, Any], *, coverage: bool = False) -> str | None:
+        """Load modules and data for `evaluate`; the engine's error, or None. With `coverage`, `reached` tells what was evaluated."""
+        policies = {"modules": dict(modules), "data": dict(data), "evaluation_s": self._evaluation_s, "coverage": coverage}
         mark, body = self._ask(worker.LOAD, orjson.dumps(policies))
         return None if mark == worker.RESULT else body.decode(errors="replace")
 
@@ -68,6 +68,18 @@ class Sandbox:
         """The value of a rule such as ``data.policies.x.test_y``: (RESULT, JSON), (UNDEFINED, "") or (ERROR, text)."""
         mark, body = self._ask(worker.EVALUATE, rule.encode())
         return mark, body.decode(errors="replace")
+
+    def evaluate_with(self, rule: str, document: bytes) -> tuple[bytes, str]:
+        """As `evaluate`, on an input document."""
+        mark, body = self._ask(worker.ASK, rule.encode() + b"\n" + document)
+        return mark, body.decode(errors="replace")
+
+    def reached(self) -> dict[str, frozenset[int]]:
+        """File -> lines that were evaluated since the last time that this was asked."""
+        mark, body = self._ask(worker.COVER, b"")
+        if mark != worker.RESULT:
+            raise SandboxError(body.decode(errors="replace"))
+        return {file: frozenset(lines) for file, lines in orjson.loads(body).items()}
 
     def query(self, expression: str) -> tuple[bytes, str]:
         """The results of a Rego expression: (RESULT, JSON) or (ERROR, text)."""

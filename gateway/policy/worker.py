@@ -19,15 +19,19 @@ from typing import Any, Protocol
 
 # Requests.
 LOAD = b"L"
-"""JSON {modules: {file: source}, data: {…}, evaluation_s}. Answer: RESULT with an empty body."""
+"""JSON {modules: {file: source}, data: {…}, evaluation_s, coverage?}. Answer: RESULT with an empty body."""
 DECIDE = b"D"
 """The input document (JSON). Answer: RESULT with ``data.gateway.decision``."""
 PROVE = b"V"
 """As DECIDE, with `PROVE_S`: whoever loads a revision measures it."""
 EVALUATE = b"E"
 """A rule's path, without input. Answer: RESULT with its value."""
+ASK = b"A"
+"""A rule's path, a line end, and an input document. Answer: RESULT with the rule's value."""
 QUERY = b"Q"
 """A Rego expression, without input. Answer: RESULT with the query's results."""
+COVER = b"C"
+"""No body. Answer: RESULT with {file: [lines]} that were evaluated since the last such request; only after a LOAD with `coverage`."""
 PARSE = b"P"
 """JSON {file: source}. Answer: RESULT with [{file, module} | {file, error}], module as regorus' syntax tree."""
 
@@ -87,6 +91,8 @@ class _Engine(Protocol):
     def eval_rule_as_json(self, rule: str) -> str: ...
     def eval_query_as_json(self, query: str) -> str: ...
     def get_ast_as_json(self) -> str: ...
+    def set_enable_coverage(self, enable: bool) -> None: ...  # noqa: FBT001
+    def get_coverage_report_as_json(self) -> str: ...
     def clone(self) -> "_Engine": ...
 
 
@@ -97,6 +103,7 @@ class _Rego:
         self._new_engine = new_engine
         self._base = new_engine()
         self._evaluation_s: float = 0.25
+        self._covered: dict[str, set[int]] | None = None
 
     def answer(self, kind: bytes, body: bytes) -> tuple[bytes, bytes]:
         seconds = _LIMITS_S.get(kind, self._evaluation_s)
@@ -109,18 +116,20 @@ class _Rego:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
-    def _perform(self, kind: bytes, body: bytes) -> tuple[bytes, bytes]:
+    def _perform(self, kind: bytes, body: bytes) -> tuple[bytes, bytes]:  # noqa: PLR0911 - one return a request
         if kind in (DECIDE, PROVE):
             engine = self._base.clone()
             engine.set_input_json(body.decode())
             try:
-                return self._bounded(engine.eval_rule_as_json(ENTRY_POINT))
+                return self._evaluate(engine, ENTRY_POINT)
             except RuntimeError as error:
                 if str(error).startswith("not a valid rule path"):  # OPA's undefined
                     return UNDEFINED, b""
                 raise
         if kind == EVALUATE:
-            return self._bounded(self._base.clone().eval_rule_as_json(body.decode()))
+            return self._evaluate(self._base.clone(), body.decode())
+        if kind in (ASK, COVER):
+            return self._study(kind, body)
         if kind == QUERY:
             return self._bounded(self._base.clone().eval_query_as_json(body.decode()))
         if kind == LOAD:
@@ -129,6 +138,23 @@ class _Rego:
         if kind == PARSE:
             return RESULT, ("[" + ",".join(self._parse(file, source) for file, source in json.loads(body).items()) + "]").encode()
         os._exit(POISONED)
+
+    def _study(self, kind: bytes, body: bytes) -> tuple[bytes, bytes]:
+        if kind == ASK:
+            rule, _, document = body.partition(b"\n")
+            engine = self._base.clone()
+            engine.set_input_json(document.decode())
+            return self._evaluate(engine, rule.decode())
+        covered, self._covered = self._covered or {}, {}
+        return RESULT, json.dumps({file: sorted(lines) for file, lines in covered.items()}).encode()
+
+    def _evaluate(self, engine: _Engine, rule: str) -> tuple[bytes, bytes]:
+        try:
+            return self._bounded(engine.eval_rule_as_json(rule))
+        finally:
+            if self._covered is not None:
+                for file in json.loads(engine.get_coverage_report_as_json())["files"]:
+                    self._covered.setdefault(file["path"], set()).update(file["covered"])
 
     def _bounded(self, answer: str) -> tuple[bytes, bytes]:
         if answer == '"<undefined>"':
@@ -145,10 +171,13 @@ class _Rego:
         engine.add_data_json(json.dumps(policies["data"]))
         engine.set_gather_prints(True)  # `print` would write to the gateway's stderr.
         self._evaluation_s = policies["evaluation_s"]
+        self._covered = {} if policies.get("coverage") else None
         # The first evaluation prepares the rules; without it every clone would do so anew, at twice the cost of a decision.
         with contextlib.suppress(RuntimeError):
             engine.set_input_json("{}")
             engine.eval_rule_as_json(ENTRY_POINT)
+        if self._covered is not None:
+            engine.set_enable_coverage(True)
         self._base = engine
 
     def _parse(self, file: str, source: str) -> str:

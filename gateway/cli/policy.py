@@ -1,0 +1,14 @@
+"""``gateway policy``: write policies, test them, and see what they decide."""
+
+import click
+
+from gateway.cli.policy_tests import test_policy
+from gateway.cli.terminal import WholeSentences
+
+
+@click.group(cls=WholeSentences)
+def policy() -> None:
+    """Write policies, test them, and see what they would decide; docs/policies.md goes through it in order."""
+
+
+policy.add_command(test_policy)
