@@ -48,7 +48,7 @@ def test_failures_exit_4_with_the_failing_statement_and_its_values(folder: Path)
 def test_too_little_reached_and_nothing_run_exit_4(folder: Path) -> None:
     result = run(folder, "--run", "a_cancellation", "--threshold", "90")
     assert (result.exit_code, "less than 90 %" in result.stderr) == (4, True)
-    assert "rego/travel/search.rego:6: allow never fired" in result.stdout
+    assert "rego/travel/search.rego:7: allow never fired" in result.stdout
     result = run(folder, "--run", "no such test")
     assert (result.exit_code, "no test or case ran" in result.stderr) == (4, True)
 
