@@ -57,7 +57,7 @@ def export_decisions(*, gateway: GatewayHttp, out: Path, form: str, progress: st
     took_s = time.monotonic() - began
     click.echo(f"{folder.state.count:,} records in {took_s:.1f} s", err=True)
     if checkpoint is None:
-        click.echo("This gateway signs no checkpoints: the export cannot be checked against one.", err=True)
+        click.echo("Nothing is signed yet: see `gateway audit checkpoint`.", err=True)
     click.echo(str(manifest))
 
 
@@ -116,19 +116,11 @@ async def _receive(gateway: GatewayHttp, folder: ExportFolder, tell: Tell) -> No
 
 
 def _checkpoint(gateway: GatewayHttp, out: Path) -> str | None:
-    """Write the newest signed checkpoint beside the records; None where the gateway has none."""
-
-    async def read() -> bytes:
-        async with gateway.stream("GET", "/v1/log/checkpoint") as response:
-            return await response.read()
-
-    try:
-        note = asyncio.run(read())
-    except CommandFailed as failed:
-        if failed.exit_code is ExitCode.NOT_FOUND:
-            return None
-        raise
-    (out / "checkpoint").write_bytes(note)
+    """Write the last signed checkpoint beside the records; None where the gateway has signed none yet."""
+    note = gateway.get("/v1/log/checkpoint")["checkpoint"]
+    if note is None:
+        return None
+    (out / "checkpoint").write_text(note, encoding="utf-8")
     return "checkpoint"
 
 
