@@ -63,7 +63,9 @@ async def test_refuses_a_folder_of_something_else(gateway: Gateway, tmp_path: Pa
     assert (code, "is not empty" in stderr) == (2, True)
     begun = tmp_path / "begun"
     begun.mkdir()
-    ExportFolder(begun, State(asked={"q": "effect:deny", "after": None, "before": None, "format": "ndjson"})).save()
+    folder = ExportFolder(begun, State(asked={"q": "effect:deny", "after": None, "before": None, "format": "ndjson"}))
+    folder.save()
+    folder.close()
     code, _, stderr = await run(gateway, "export", "effect:allow", "--out", str(begun))
     assert (code, "interrupted export of something else: q 'effect:deny'" in stderr) == (2, True)
 
