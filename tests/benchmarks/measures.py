@@ -17,6 +17,8 @@ from tests.benchmarks.workshop import BenchFailed, Measured, Server, Workshop, t
 from tests.conftest import ROOT
 
 CALLERS = 32
+WORKERS = 2
+"""Processes of ``serve --workers``: as many as the machine of the targets has cores."""
 PER_SECOND = 200.0
 BARRIER = ROOT / ".tools" / "agentbarrier" / "bin" / "python"
 
@@ -97,15 +99,18 @@ class Bench:
     async def path(self) -> None:
         """The baseline, and what of its rate is left of a governed, a blocked and a replayed call."""
         with self._workshop.bare_server() as bare:
-            async with self._gateway() as server:
+            async with self._gateway() as server, self._gateway(workers=WORKERS) as shared:
                 variants = {
                     "baseline": self._closed(bare, GOVERNED),
                     "governed read": self._closed(server, GOVERNED),
+                    f"governed read, {WORKERS} workers": self._closed(shared, GOVERNED),
                     "blocked": self._closed(server, BLOCKED, expect='"DEFAULT_DENY"'),
                     "replay": self._closed(server, REPLAYED, expect='"replayed":true'),
                 }
                 lines = await self._compare(variants)
                 self._relate("governed read / baseline", lines["governed read"], lines["baseline"], at_least=0.15, aim=0.25)
+                shared_line = lines[f"governed read, {WORKERS} workers"]
+                self._relate(f"governed read, {WORKERS} workers / baseline", shared_line, lines["baseline"], at_least=0.15, aim=0.25)
                 self._relate("blocked / baseline", lines["blocked"], lines["baseline"], at_least=0.30)
                 self._relate("replay / baseline", lines["replay"], lines["baseline"], at_least=0.30)
                 arrivals = {

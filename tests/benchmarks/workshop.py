@@ -63,8 +63,11 @@ class Workshop:
         self._made = 0
 
     @asynccontextmanager
-    async def gateway(self, *, profile: Path | None = None, **bundle: Any) -> AsyncGenerator[Server]:
-        """A serving gateway over a bundle of `write_bundle`, on a database of its own; with `profile` under cProfile."""
+    async def gateway(self, *, profile: Path | None = None, workers: int = 1, **bundle: Any) -> AsyncGenerator[Server]:
+        """A serving gateway over a bundle of `write_bundle`, on a database of its own; with `profile` under cProfile.
+
+        With several `workers` the server's CPU is that of the process which watches them, all else counts for the workers.
+        """
         self._made += 1
         place, database = self.folder / f"gateway-{self._made}", f"bench_{self._made}"
         place.mkdir()
@@ -72,7 +75,7 @@ class Workshop:
         command = (
             sys.executable, *(("-m", "tests.benchmarks.serve_profiled", str(profile)) if profile else ("-m", "gateway")), "serve", "--port", "0",
             "--bundle", str(write_bundle(place / "bundle", **bundle)), "--config", str(write_config(place / "gateway.yaml")),
-            "--database-url", url_of(self.owner_url, database, APP_ROLE),
+            "--database-url", url_of(self.owner_url, database, APP_ROLE), "--workers", str(workers),
         )  # fmt: skip
         keys = {"BENCH_AGENT_KEY": AGENT_KEY, "BENCH_AUDITOR_KEY": AUDITOR_KEY}
         with started(command, place / "stderr", keys) as (process, url):
@@ -127,7 +130,7 @@ class Workshop:
 
     def _cpu(self, server: Server) -> tuple[float, float, float]:
         process = psutil.Process(server.pid)
-        return _seconds(process), sum(map(_seconds, process.children())), sum(map(_seconds, self._backends(server)))
+        return _seconds(process), sum(map(_seconds, process.children(recursive=True))), sum(map(_seconds, self._backends(server)))
 
     def _backends(self, server: Server) -> list[psutil.Process]:
         """All of PostgreSQL but the other servers' idle connections, which use nothing."""
