@@ -20,7 +20,7 @@ from gateway.authoring import TestReport, test_folder
 from gateway.bundle import CheckedBundle, Evaluate, Report, check_bundle, check_folder, load_files
 from gateway.domain.catalogue import Budget, Bundle, Execute
 from gateway.domain.decision import GatewayFault
-from gateway.domain.ports import PolicyEngine
+from gateway.domain.ports import KeyStore, PolicyEngine
 from gateway.domain.principal import Caller, Role
 from gateway.enforcer import Enforcer, boot_time, build_path
 from gateway.evidence import verify as verifier
@@ -38,6 +38,7 @@ from gateway.ledger.audit import check_stored_log
 from gateway.ledger.database import Database
 from gateway.ledger.embedded import EmbeddedPostgres
 from gateway.ledger.evidence import PostgresEvidence
+from gateway.ledger.keys import PostgresKeys
 from gateway.ledger.log import PostgresLog
 from gateway.ledger.migrate import APP_ROLE, current_version, read_migrations, upgrade
 from gateway.ledger.operations import PostgresOperations
@@ -148,7 +149,7 @@ async def open_gateway(settings: Settings, *, report: Report | None, dev: "DevMo
         stack.push_async_callback(engine.close)
         ledger = PostgresLedger(database)
         stack.push_async_callback(ledger.close)
-        store = PostgresRevisions(database)
+        store, key_store = PostgresRevisions(database), PostgresKeys(database)
         revisions = Revisions(
             store,
             engine,
@@ -165,7 +166,9 @@ async def open_gateway(settings: Settings, *, report: Report | None, dev: "DevMo
             raise StartError("no bundle is active on this database that can run here. Name one: gateway serve --bundle DIR")
         tasks, draining = TaskSet(), asyncio.Event()
         keys = [_read_key(key) for key in settings.keys] + (_dev_keys() if is_dev else [])
-        path = build_path(keys=keys, ledger=ledger, engine=engine, executor=executors, new_id=uuid7, report=report_fault)
+        path = build_path(
+            keys=keys, find_key=key_store.find, ledger=ledger, engine=engine, executor=executors, new_id=uuid7, report=report_fault
+        )
         enforcer = Enforcer(
             path,
             ledger=ledger,
@@ -233,6 +236,7 @@ async def open_gateway(settings: Settings, *, report: Report | None, dev: "DevMo
             revisions=revisions,
             revision_store=store,
             opa_bundles=opa_bundles,
+            keys=key_store,
             approvals=approvals,
             runs=runs,
             run_settings=settings.runs,
@@ -300,6 +304,17 @@ async def operator_database(settings: Settings) -> AsyncGenerator[str]:
         yield embedded.owner_url
     finally:
         await asyncio.to_thread(embedded.stop)
+
+
+@asynccontextmanager
+async def operator_keys(settings: Settings) -> AsyncGenerator[KeyStore]:
+    """The keys of the database as the host's operator reaches them."""
+    async with operator_database(settings) as url:
+        database = await Database.connect(url, user=APP_ROLE if settings.database_url is None else None, size=2)
+        try:
+            yield PostgresKeys(database)
+        finally:
+            await database.close()
 
 
 async def _open_database(stack: AsyncExitStack, settings: Settings, *, is_dev: bool) -> Database:

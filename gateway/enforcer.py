@@ -26,7 +26,7 @@ from gateway.domain.principal import Caller
 from gateway.domain.reasons import Effect, ReasonCode
 from gateway.domain.trail import Passage
 from gateway.stages.admit import Admit
-from gateway.stages.authenticate import Authenticate, Key
+from gateway.stages.authenticate import Authenticate, FindKey, Key
 from gateway.stages.authorize import Authorize
 from gateway.stages.decide import Decide
 from gateway.stages.execute import Execute
@@ -85,6 +85,7 @@ class Path:
 def build_path(
     *,
     keys: Iterable[Key],
+    find_key: FindKey,
     ledger: Ledger,
     engine: PolicyEngine,
     executor: Executor,
@@ -94,7 +95,7 @@ def build_path(
 ) -> Path:
     """The one list of what happens to a call, in order."""
     return Path(
-        authenticate=Authenticate(keys),
+        authenticate=Authenticate(keys, find_key),
         deciding=(
             Recall(ledger),
             Resolve(),
@@ -156,9 +157,9 @@ class Enforcer:
         self._turns = Turns()
         self._joins: dict[tuple[str, UUID], asyncio.Task[KnownCall]] = {}
 
-    def authenticate(self, authorization: str | None) -> Caller | None:
-        """The first stage, once a request."""
-        return self._path.authenticate(authorization)
+    async def authenticate(self, authorization: str | None) -> Caller | None:
+        """The first stage, once a request. Raises LedgerUnavailable."""
+        return await self._path.authenticate(authorization)
 
     async def govern(self, call: Proposed) -> Answer:
         """One call from proposal to answer. Everything is recorded; LEDGER_UNAVAILABLE alone has no record."""

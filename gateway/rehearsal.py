@@ -60,9 +60,12 @@ async def rehearse(bundle: Bundle, *, engine: PolicyEngine, report: Callable[[Ex
     def no_id() -> UUID:
         raise TypeError("a rehearsal writes no record")
 
+    async def no_key(_: bytes) -> None:
+        """A rehearsal authenticates nobody."""
+
     async def evaluate(call: Proposed, facts: Facts) -> Evaluation:
         ledger: Any = StatedFacts(facts)
-        path = build_path(keys=(), ledger=ledger, engine=engine, executor=NoExecutor(), new_id=no_id, report=report)
+        path = build_path(keys=(), find_key=no_key, ledger=ledger, engine=engine, executor=NoExecutor(), new_id=no_id, report=report)
         enforcer = Enforcer(path, ledger=ledger, engine=engine, tasks=TaskSet(), new_id=no_id, report=report)
         return await enforcer.evaluate(call)
 

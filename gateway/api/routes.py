@@ -7,7 +7,21 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel
 
-from gateway.api import approvals, bundles, calls, decisions, evidence, executions, exports, health, opa_bundle, operations, runs, tails
+from gateway.api import (
+    approvals,
+    bundles,
+    calls,
+    decisions,
+    evidence,
+    executions,
+    exports,
+    health,
+    keys,
+    opa_bundle,
+    operations,
+    runs,
+    tails,
+)
 from gateway.api.approvals import ApprovalItem, ApprovalPage, Approve, Deny
 from gateway.api.bundles import (
     Activate,
@@ -23,6 +37,7 @@ from gateway.api.bundles import (
 from gateway.api.envelope import CallRequest, EvaluationRequest, RoundRequest, RunRequest
 from gateway.api.evidence import LogState, Proof
 from gateway.api.executions import Report
+from gateway.api.keys import CreateKey, KeyPage, NewKey, Revoked, RevokeKey, RotateKey
 from gateway.api.operations import BudgetPage, CallPage, Resolution, Resolve
 from gateway.api.runs import Run, RunPage
 from gateway.api.sse import EVENT_STREAM
@@ -373,6 +388,22 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="POST", path="/v1/runs/{run_id}/cancel", handler=runs.cancel_run, roles=AGENT, answer=Run,
         summary="Cancel a run, whoever owns its loop: no further call of it is admitted", other_statuses=(404, 503),
+    ),
+    Route(
+        method="POST", path="/v1/keys", handler=keys.create_key, roles=OPERATOR, body=CreateKey, answer=NewKey,
+        summary="Make a key; the answer alone holds it", other_statuses=(503,),
+    ),
+    Route(
+        method="GET", path="/v1/keys", handler=keys.list_keys, roles=OPERATOR, answer=KeyPage,
+        summary="Keys, oldest first", other_statuses=(503,), parameters=_PAGING,
+    ),
+    Route(
+        method="POST", path="/v1/keys/{key_id}/rotate", handler=keys.rotate_key, roles=OPERATOR, body=RotateKey, answer=NewKey,
+        summary="Make the successor of a key", other_statuses=(404, 409, 503),
+    ),
+    Route(
+        method="POST", path="/v1/keys/{key_id}/revoke", handler=keys.revoke_key, roles=OPERATOR, body=RevokeKey, answer=Revoked,
+        summary="End a key, on every gateway", other_statuses=(404, 503),
     ),
     Route(method="GET", path="/healthz", handler=health.get_health, answer=Health, summary="The process answers"),
     Route(method="GET", path="/readyz", handler=health.get_readiness, answer=Readiness, summary="Calls can be governed", other_statuses=(503,)),

@@ -52,7 +52,7 @@ def _guard(route: Route) -> Handler:
 
     async def guarded(request: web.Request) -> web.StreamResponse:
         headers = request.headers.getall("Authorization", [])
-        caller = request.app[SERVICES].enforcer.authenticate(headers[0]) if len(headers) == 1 else None
+        caller = await request.app[SERVICES].enforcer.authenticate(headers[0]) if len(headers) == 1 else None
         if caller is None:
             raise Problem(401, "NOT_AUTHENTICATED", "Send one known key as Authorization: Bearer …", headers={"WWW-Authenticate": "Bearer"})
         if not caller.roles & route.roles:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from aiohttp import web
 
-from gateway.domain.ports import Approvals, DecisionLog, Ledger, LogEvidence, Operations, RevisionStore
+from gateway.domain.ports import Approvals, DecisionLog, KeyStore, Ledger, LogEvidence, Operations, RevisionStore
 from gateway.domain.principal import Caller
 from gateway.enforcer import Enforcer
 from gateway.policy.opa_bundle import BundleShelf
@@ -35,6 +35,7 @@ class Services:
     approvals: Approvals
     runs: Runs
     run_settings: RunSettings
+    keys: KeyStore
     tasks: TaskSet
     draining: asyncio.Event
     """Set once the gateway stops: it is no longer ready."""

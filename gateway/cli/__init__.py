@@ -21,6 +21,7 @@ _COMMANDS = {
     "demo": "gateway.cli.demo:demo",
     "policy": "gateway.cli.policy:policy",
     "runs": "gateway.cli.runs:runs",
+    "keys": "gateway.cli.keys:keys_group",
     "sample-travel": "gateway.cli.sample:sample_travel",
     "serve": "gateway.cli.serve:serve",
     "version": "gateway.cli.version:version",

@@ -190,24 +190,38 @@ def _read_key(key: str | None, key_file: Path | None) -> str:
 def speaks_to_gateway(command: Callable[_P, _R]) -> Callable[..., _R]:
     """Give a command ``--url``, ``--key`` and ``--key-file``, and call it with `gateway`, a `GatewayHttp`."""
 
-    @click.option(
-        "--url",
-        envvar="GATEWAY_URL",
-        default=DEFAULT_URL,
-        callback=_read_url,
-        show_default=True,
-        help="The gateway's url [GATEWAY_URL].",
-    )
-    @click.option("--key", envvar="GATEWAY_API_KEY", help="API key or JWT [GATEWAY_API_KEY].")
-    @click.option(
-        "--key-file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="File that holds the key; counts before GATEWAY_API_KEY, after --key.",
-    )
+    @connection_options
     @exits_as_told
     @functools.wraps(command)
     def with_gateway(*args: Any, url: str, key: str | None, key_file: Path | None, **options: Any) -> _R:
-        options["gateway"] = GatewayHttp(url=url, key=_read_key(key, key_file))
+        options["gateway"] = connect(url, key, key_file)
         return command(*args, **options)
 
     return with_gateway
+
+
+def connect(url: str, key: str | None, key_file: Path | None) -> GatewayHttp:
+    """The gateway that the options of `connection_options` name; a usage error where they name no key."""
+    return GatewayHttp(url=url, key=_read_key(key, key_file))
+
+
+def connection_options(command: Callable[..., _R]) -> Callable[..., _R]:
+    """``--url``, ``--key`` and ``--key-file``."""
+    for option in (
+        click.option(
+            "--key-file",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="File that holds the key; counts before GATEWAY_API_KEY, after --key.",
+        ),
+        click.option("--key", envvar="GATEWAY_API_KEY", help="API key or JWT [GATEWAY_API_KEY]."),
+        click.option(
+            "--url",
+            envvar="GATEWAY_URL",
+            default=DEFAULT_URL,
+            callback=_read_url,
+            show_default=True,
+            help="The gateway's url [GATEWAY_URL].",
+        ),
+    ):
+        command = option(command)
+    return command

@@ -15,6 +15,7 @@ from gateway.domain.decision import Decision, RecordLevel, RedactResult, Refusal
 from gateway.domain.identity import transport_key
 from gateway.domain.in_force import RestrictionKind
 from gateway.domain.json_values import is_object
+from gateway.domain.keys import KeyGrant
 from gateway.domain.outcome import CallState, Outcome, Phase
 from gateway.domain.reasons import Effect, ReasonCode, Status
 from gateway.domain.record import Payload, RecordDraft, keyed_digest
@@ -207,6 +208,13 @@ def reveal_draft(record_id: UUID, record: Mapping[str, Any], *, by: str, reason:
         "outcome": {"by": by, "reason": reason},
     }
     return RecordDraft(decision_id=record_id, kind="reveal", tenant=record["tenant"], facts=facts)
+
+
+def key_draft(record_id: UUID, grant: KeyGrant, key_id: UUID, *, action: str, by: str, before: UUID | None) -> RecordDraft:
+    """The record of a key that is made, rotated or revoked; never of the key itself."""
+    about: dict[str, Any] = {"key_id": str(key_id), "action": action, "by": by, "roles": sorted(grant.roles), "person": grant.person}
+    about |= {"label": grant.label, "rotates": str(before) if before else None}
+    return RecordDraft(decision_id=record_id, kind="key", tenant=grant.tenant, facts={"agent": grant.agent, "outcome": about})
 
 
 def redacted_arguments(call: Proposed) -> dict[str, Any]:

@@ -18,14 +18,17 @@ class Controls:
     suspended_agents: frozenset[str] = frozenset()
     disabled_tools: frozenset[str] = frozenset()
     is_frozen: bool = False
+    revoked_keys: frozenset[str] = frozenset()
+    """Keys that were revoked lately: calls that came in with one before are not admitted after."""
 
     @classmethod
-    def of(cls, restrictions: Mapping[RestrictionKind, frozenset[str]]) -> "Controls":
+    def of(cls, restrictions: Mapping[str, frozenset[str]]) -> "Controls":
         """From the names of each kind."""
         return cls(
             suspended_agents=restrictions.get("agent", frozenset()),
             disabled_tools=restrictions.get("tool", frozenset()),
             is_frozen=bool(restrictions.get("tenant")),
+            revoked_keys=restrictions.get("key", frozenset()),
         )
 
     def stopped(self, agent: str) -> ReasonCode | None:

@@ -12,7 +12,9 @@ from gateway.domain.call import Authorized, CallNow, Decided, Dispatch, Facts, I
 from gateway.domain.catalogue import PolicySet, Replay, ToolDeclaration
 from gateway.domain.decision import Again, ApprovalRequest, Refusal
 from gateway.domain.in_force import Controls, RestrictionKind
+from gateway.domain.keys import KeyGrant, StoredKey
 from gateway.domain.outcome import CallState, Outcome
+from gateway.domain.principal import Caller
 from gateway.domain.record import RecordDraft
 from gateway.domain.search import Search
 
@@ -525,4 +527,39 @@ class LogEvidence(Protocol):
 
     async def extends(self, tenant: str, old: int, size: int) -> Sequence[bytes]:
         """The proof that the log of `size` signed records extends the one of `old` records (RFC 6962, 2.1.2)."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeKey:
+    """A new key; nothing else ever holds it."""
+
+    key_id: UUID
+    key: str = field(repr=False)
+
+
+class KeyStore(Protocol):
+    """Keys that the gateway made. Every method may raise LedgerUnavailable."""
+
+    async def find(self, digest: bytes) -> Caller | None:
+        """Who asks with the key of that digest; None where it opens nothing (unknown, expired, revoked)."""
+        ...
+
+    async def create(self, grant: KeyGrant, *, key_id: UUID, record_id: UUID, ttl_s: float | None, by: str) -> MadeKey:
+        """Make a key with its record, for some seconds or until it is revoked. Only the answer holds it."""
+        ...
+
+    async def rotate(self, tenant: str, key_id: UUID, *, new_id: UUID, record_id: UUID, overlap_s: float, by: str) -> MadeKey | str:
+        """Make a successor with the same grants and the same time to live; the old key ends after `overlap_s`.
+
+        Or UNKNOWN (this tenant has no such key), NOT_LIVE, TWO_LIVE_KEYS (a successor lives already).
+        """
+        ...
+
+    async def revoke(self, tenant: str, key_id: UUID, *, record_id: UUID, by: str) -> bool | None:
+        """End a key at once, with its record. False where it was revoked already; None where this tenant has no such key."""
+        ...
+
+    async def list_keys(self, tenant: str, *, after: UUID | None, limit: int) -> Sequence[StoredKey]:
+        """Keys by id, which is by time; `after` is the last one of the page before."""
         ...

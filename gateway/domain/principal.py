@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 
 class Role(StrEnum):
@@ -25,6 +26,8 @@ class Caller:
     name: str
     """The agent's name for role agent, the person's for approvers, else the credential's own name."""
     roles: frozenset[Role]
+    key_id: UUID | None = None
+    """The key that the gateway made for it, where it came with one."""
 
 
 @dataclass(frozen=True, kw_only=True)

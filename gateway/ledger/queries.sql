@@ -41,8 +41,46 @@ SELECT tenant, revision, epoch, digest_key FROM controls WHERE revision <> '';
 -- What is in force for one tenant, with its restrictions, in one snapshot; without files for who knows this epoch already.
 SELECT controls.revision, controls.epoch, controls.digest_key,
        CASE WHEN controls.epoch IS DISTINCT FROM $2::bigint THEN coalesce(revisions.files, '') ELSE '' END AS files,
-       ARRAY (SELECT kind || ' ' || name FROM restrictions WHERE restrictions.tenant = controls.tenant) AS restrictions
+       ARRAY (SELECT kind || ' ' || name FROM restrictions WHERE restrictions.tenant = controls.tenant
+              UNION ALL SELECT 'key ' || key_id FROM keys
+              WHERE keys.tenant = controls.tenant AND revoked_at > clock_timestamp() - interval '1 hour') AS restrictions
 FROM controls LEFT JOIN revisions USING (tenant, revision) WHERE tenant = $1 AND revision <> '';
+
+-- name: find_key
+-- What a live key opens, by its digest.
+SELECT tenant, key_id, roles, agent, person, label FROM keys
+WHERE digest = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp());
+
+-- name: insert_key
+-- A new key, live from now on, for some seconds or until it is revoked.
+INSERT INTO keys (tenant, key_id, family, digest, hint, roles, agent, person, label, created_by, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp() + $11::float8 * interval '1 second');
+
+-- name: lock_key
+-- A key that is about to be rotated or revoked.
+SELECT family, roles, agent, person, label,
+       revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp()) AS is_live,
+       extract(epoch FROM expires_at - created_at)::float8 AS ttl_s
+FROM keys WHERE tenant = $1 AND key_id = $2 FOR UPDATE;
+
+-- name: count_live_keys
+-- Live keys of one family.
+SELECT count(*) FROM keys
+WHERE tenant = $1 AND family = $2 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp());
+
+-- name: expire_key
+-- A rotated key ends after some seconds, or when it would have ended anyway.
+UPDATE keys SET expires_at = least(expires_at, clock_timestamp() + $3::float8 * interval '1 second') WHERE tenant = $1 AND key_id = $2;
+
+-- name: revoke_key
+-- It opens nothing from now on; true where it was not revoked before.
+UPDATE keys SET revoked_at = clock_timestamp(), revoked_by = $3 WHERE tenant = $1 AND key_id = $2 AND revoked_at IS NULL RETURNING true;
+
+-- name: list_keys
+-- Keys of a tenant, oldest first; never their digests.
+SELECT key_id, hint, roles, agent, person, label, created_by, created_at, expires_at, revoked_by, revoked_at,
+       revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp()) AS is_live
+FROM keys WHERE tenant = $1 AND ($2::uuid IS NULL OR key_id > $2) ORDER BY key_id LIMIT $3;
 
 -- name: insert_revision
 -- Keep the files of a revision for as long as calls may have to be resolved with them. Pushing it again changes nothing.

@@ -1,6 +1,5 @@
 """Revisions, activations and controls of tenants: everything that the control row stands for."""
 
-import secrets
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -11,6 +10,7 @@ from gateway.domain.ports import ControlRow, Kept, KeptRevision, Pushed, Restric
 from gateway.domain.record import RecordDraft
 from gateway.ledger.database import Connection, Database, Rollback, Row
 from gateway.ledger.log import Entry, append_records
+from gateway.ledger.tenants import ensure_tenant
 
 
 class PostgresRevisions:
@@ -70,8 +70,7 @@ class PostgresRevisions:
             return _control_from_row(row)
         try:
             async with self._database.transaction() as connection:
-                await connection.execute(sql["insert_control"], tenant, secrets.token_bytes(32))
-                await connection.execute(sql["insert_log_head"], tenant)
+                await ensure_tenant(connection, sql, tenant)
                 control = await connection.fetchrow(sql["lock_control"], tenant)
                 if control is None:
                     raise LedgerUnavailable("control row vanished")
@@ -121,7 +120,7 @@ class PostgresRevisions:
 
 
 def _control_from_row(row: Row) -> ControlRow:
-    named: dict[RestrictionKind, set[str]] = defaultdict(set)
+    named: dict[str, set[str]] = defaultdict(set)
     for restriction in row["restrictions"]:
         kind, _, name = restriction.partition(" ")
         named[kind].add(name)

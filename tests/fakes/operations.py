@@ -16,7 +16,18 @@ from gateway.api.services import Services
 from gateway.domain.catalogue import Replay
 from gateway.domain.decision import LedgerUnavailable
 from gateway.domain.outcome import CallState
-from gateway.domain.ports import Approvals, BudgetRow, CallSummary, Ledger, LogCounts, LogEvidence, LogPage, LogQuery, RevisionStore
+from gateway.domain.ports import (
+    Approvals,
+    BudgetRow,
+    CallSummary,
+    KeyStore,
+    Ledger,
+    LogCounts,
+    LogEvidence,
+    LogPage,
+    LogQuery,
+    RevisionStore,
+)
 from gateway.domain.principal import Caller, Role
 from gateway.enforcer import Enforcer
 from gateway.policy.opa_bundle import BundleShelf
@@ -119,7 +130,11 @@ class _Door:
 
     def __init__(self, callers: Sequence[Caller]) -> None:
         # The secret of each key is the name of its caller.
-        self.authenticate = Authenticate([Key.of(caller.name, caller) for caller in callers])
+        self.authenticate = Authenticate([Key.of(caller.name, caller) for caller in callers], _no_key)
+
+
+async def _no_key(_: bytes) -> None:
+    return None
 
 
 class _NothingInForce:
@@ -156,6 +171,7 @@ async def serve_operations(fake: FakeOperations) -> AsyncGenerator[TestClient[An
         approvals=cast("Approvals", None),
         runs=cast("Runs", None),
         run_settings=RunSettings(),
+        keys=cast("KeyStore", None),
         tasks=TaskSet(),
         draining=asyncio.Event(),
         new_id=uuid7,
