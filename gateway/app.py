@@ -28,6 +28,7 @@ from gateway.evidence.keys import KeyRefused, read_key, read_or_make_key
 from gateway.evidence.note import Signer, origin_of
 from gateway.evidence.places import FolderPlace, WebhookPlace
 from gateway.evidence.signing import LogSigner, Place, PlaceUnavailable
+from gateway.evidence.vault import Vault
 from gateway.executors import Executors
 from gateway.executors.client import ClientExecutor
 from gateway.executors.connections import Connection
@@ -39,6 +40,7 @@ from gateway.ledger.database import Database
 from gateway.ledger.embedded import EmbeddedPostgres
 from gateway.ledger.evidence import PostgresEvidence
 from gateway.ledger.keys import PostgresKeys
+from gateway.ledger.subject_keys import SubjectKeys
 from gateway.ledger.log import PostgresLog
 from gateway.ledger.migrate import APP_ROLE, current_version, read_migrations, upgrade
 from gateway.ledger.operations import PostgresOperations
@@ -147,7 +149,8 @@ async def open_gateway(settings: Settings, *, report: Report | None, dev: "DevMo
         database = await _open_database(stack, settings, is_dev=is_dev)
         engine = _build_engine(settings)
         stack.push_async_callback(engine.close)
-        ledger = PostgresLedger(database)
+        subject_keys = await _open_subject_keys(database, settings)
+        ledger = PostgresLedger(database, subject_keys)
         stack.push_async_callback(ledger.close)
         store, key_store = PostgresRevisions(database), PostgresKeys(database)
         revisions = Revisions(
@@ -182,7 +185,7 @@ async def open_gateway(settings: Settings, *, report: Report | None, dev: "DevMo
         async def check_readiness() -> dict[str, bool]:
             return {"database": await database.is_ready(), "policy": await engine.is_ready(), "revision": revisions.is_current}
 
-        recovery_ledger = PostgresRecovery(database, ledger, uuid7)
+        recovery_ledger = PostgresRecovery(database, ledger, subject_keys, uuid7)
         approvals = PostgresApprovals(database, uuid7)
         recovery = Recovery(
             recovery_ledger,
@@ -229,8 +232,9 @@ async def open_gateway(settings: Settings, *, report: Report | None, dev: "DevMo
         services = Services(
             enforcer=enforcer,
             ledger=ledger,
-            log=PostgresLog(database),
+            log=PostgresLog(database, subject_keys.open),
             evidence=evidence,
+            erasure=subject_keys,
             log_key=lambda tenant: signer.public_key(origin_of(log_id, tenant)).text(),
             operations=PostgresOperations(database, recovery_ledger, lambda tenant: _budgets_of(revisions, tenant)),
             revisions=revisions,
@@ -355,6 +359,18 @@ def _read_signer(settings: Settings) -> Signer:
         return Signer(_read_secret_key(settings.signing_key, settings.data_dir / "signing.key", "the signing key"))
     except KeyRefused as refused:
         raise SettingsError(str(refused)) from None
+
+
+async def _open_subject_keys(database: Database, settings: Settings) -> SubjectKeys:
+    try:
+        vault = Vault(_read_secret_key(settings.master_key, settings.data_dir / "master.key", "the master key"))
+    except KeyRefused as refused:
+        raise SettingsError(str(refused)) from None
+    async with database.connection() as connection:
+        pinned = await connection.fetchval(database.sql["pin_master_key"], vault.master_id)
+    if pinned != vault.master_id:
+        raise StartError("the data in this database are sealed under another master key; give every gateway the same `master_key`")
+    return SubjectKeys(database, vault)
 
 
 def _read_secret_key(source: SecretSource | None, default: Path, name: str) -> bytes:

@@ -189,6 +189,8 @@ class Settings(_Section):
     keys: list[KeySettings] = []
     signing_key: SecretSource | None = None
     """Signs checkpoints: base64 of 32 random bytes, the same on every host. `signing.key` below the data directory by default."""
+    master_key: SecretSource | None = None
+    """Wraps the data keys of subjects: base64 of 32 random bytes, the same on every host. `master.key` below the data directory by default."""
     checkpoints: CheckpointSettings = CheckpointSettings()
     policy_workers: Annotated[int, Field(ge=1, le=64)] = 1
     """Worker processes of the embedded policy engine; one more stands by."""

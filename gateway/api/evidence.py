@@ -3,12 +3,14 @@
 import base64
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Annotated
 from uuid import UUID
 
 from aiohttp import web
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.api.calls import read_id
+from gateway.api.envelope import read_plain_request
 from gateway.api.problems import Problem, json_response
 from gateway.api.services import CALLER, SERVICES
 from gateway.domain.ports import NotCovered
@@ -46,6 +48,32 @@ class LogState(BaseModel):
     """Why nothing is signed at the moment."""
     consistency: list[str] | None = None
     """With `extends`: proof of RFC 6962 from the earlier size to this one, base64."""
+
+
+class Erase(BaseModel):
+    """Body of ``POST /v1/log/erasures``: whose data, and why."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    subject: Annotated[str, Field(min_length=1, max_length=256)]
+    reason: Annotated[str, Field(min_length=10, max_length=2000, pattern=r"^[^\x00-\x1f\x7f]*$", description="For the record.")]
+
+
+class Erased(BaseModel):
+    """What was destroyed: arguments, results and replay data that were sealed with these keys cannot be read again."""
+
+    record_id: UUID | None
+    """The record of the erasure; null where there was nothing to erase."""
+    keys: int
+
+
+async def post_erasure(request: web.Request) -> web.Response:
+    """Destroy the data keys of a subject. The log stays as it is, and every proof valid."""
+    services, caller = request.app[SERVICES], request[CALLER]
+    body = await read_plain_request(request, Erase)
+    record_id = services.new_id()
+    keys = await services.erasure.erase(caller.tenant, body.subject, by=caller.name, reason=body.reason, record_id=record_id)
+    return json_response(Erased(record_id=record_id if keys else None, keys=keys).model_dump(mode="json"))
 
 
 async def get_proof(request: web.Request) -> web.Response:

@@ -35,7 +35,7 @@ from gateway.api.bundles import (
     RevisionWithFiles,
 )
 from gateway.api.envelope import CallRequest, EvaluationRequest, RoundRequest, RunRequest
-from gateway.api.evidence import LogState, Proof
+from gateway.api.evidence import Erase, Erased, LogState, Proof
 from gateway.api.executions import Report
 from gateway.api.keys import CreateKey, KeyPage, NewKey, Revoked, RevokeKey, RotateKey
 from gateway.api.operations import BudgetPage, CallPage, Resolution, Resolve
@@ -298,6 +298,10 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="GET", path="/v1/decisions/{decision_id}/proof", handler=evidence.get_proof, roles=AUDITOR, answer=Proof,
         summary="The proof that a record stands in the signed log; 409 until a checkpoint covers it", other_statuses=(404, 409, 503),
+    ),
+    Route(
+        method="POST", path="/v1/log/erasures", handler=evidence.post_erasure, roles=OPERATOR, body=Erase, answer=Erased,
+        summary="Make what was kept about a subject unreadable for ever", other_statuses=(503,),
     ),
     Route(
         method="GET", path="/v1/log/checkpoint", handler=evidence.get_checkpoint, roles=AUDITOR, answer=LogState,

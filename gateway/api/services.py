@@ -8,7 +8,7 @@ from uuid import UUID
 
 from aiohttp import web
 
-from gateway.domain.ports import Approvals, DecisionLog, KeyStore, Ledger, LogEvidence, Operations, RevisionStore
+from gateway.domain.ports import Approvals, DecisionLog, Erasure, KeyStore, Ledger, LogEvidence, Operations, RevisionStore
 from gateway.domain.principal import Caller
 from gateway.enforcer import Enforcer
 from gateway.policy.opa_bundle import BundleShelf
@@ -26,6 +26,7 @@ class Services:
     ledger: Ledger
     log: DecisionLog
     evidence: LogEvidence
+    erasure: Erasure
     log_key: Callable[[str], str]
     """The public key of a tenant's log, as it is handed out."""
     operations: Operations

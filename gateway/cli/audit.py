@@ -78,6 +78,27 @@ def prove(*, gateway: GatewayHttp, decision_id: str, out: Path | None) -> None:
 
 
 @audit.command()
+@click.option("--subject", required=True, help="Whose data.")
+@click.option("--reason", required=True, help="Why, for the record: one line of 10 to 2000 characters.")
+@click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+@speaks_to_gateway
+def erase(*, gateway: GatewayHttp, subject: str, reason: str, is_sure: bool) -> None:
+    """Make what was kept about a subject unreadable for ever (role operator).
+
+    Destroys the keys of its arguments, results and replay data. Records name no such data and stay; every proof stays
+    valid, and the erasure is a record itself. Copies of the database that hold the keys must be destroyed by who keeps them.
+
+    \b
+    Example:
+      gateway audit erase --subject ada --reason "request of 2026-11-01, ticket 4711"
+    """  # noqa: D301 - as above
+    if not is_sure:
+        click.confirm(f"Nothing about {printable(subject)} can be read again afterwards. Go on?", abort=True, err=True)
+    found = gateway.post("/v1/log/erasures", {"subject": subject, "reason": reason})
+    click.echo(f"{found['keys']} keys destroyed" + (f", record {printable(found['record_id'])}" if found["record_id"] else ""))
+
+
+@audit.command()
 @click.argument("export", required=False, type=click.Path(exists=True, path_type=Path))
 @click.option("--database", "is_database", is_flag=True, help="Check the whole log in the database, as the host's operator.")
 @click.option("--pubkey", "key_file", type=_FILE, help="File with the log's public key (gateway audit pubkey).")

@@ -1,6 +1,6 @@
 """Writing down what happened to a call: the drafts of its records, with everything sensitive redacted first."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -174,6 +174,12 @@ def activation_draft(record_id: UUID, tenant: str, revision: str, by: str, repla
     """The record of a revision that is put in force."""
     facts = {"revision": revision, "outcome": {"by": by, "replaced": replaced}}
     return RecordDraft(decision_id=record_id, kind="activation", tenant=tenant, facts=facts)
+
+
+def erasure_draft(record_id: UUID, tenant: str, subject: str, *, by: str, reason: str, keys: Sequence[str]) -> RecordDraft:
+    """The record of a subject's data keys that were destroyed, by their ids: what they sealed can be missing or unreadable."""
+    outcome = {"action": "erased_subject", "by": by, "reason": reason, "keys": list(keys)}
+    return RecordDraft(decision_id=record_id, kind="redaction", tenant=tenant, facts={"subject": subject, "outcome": outcome})
 
 
 def control_draft(

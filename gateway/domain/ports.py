@@ -514,6 +514,14 @@ class NotCovered:
     alarm: str | None
 
 
+class Erasure(Protocol):
+    """Destroying what was kept about a subject. May raise LedgerUnavailable."""
+
+    async def erase(self, tenant: str, subject: str, *, by: str, reason: str, record_id: UUID) -> int:
+        """Destroy the data keys of a subject, with a record; how many there were. Nothing that they sealed can be read again."""
+        ...
+
+
 class LogEvidence(Protocol):
     """What proves the log. Every method may raise LedgerUnavailable."""
 

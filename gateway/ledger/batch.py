@@ -17,6 +17,7 @@ from gateway.domain.catalogue import BusinessKey, Replay, Risk
 from gateway.domain.decision import Again, Refusal
 from gateway.domain.outcome import CallState
 from gateway.domain.record import RecordDraft
+from gateway.evidence.vault import DataKey
 from gateway.ledger.claims import Binding, Claims, bindings_of
 from gateway.ledger.coalescer import Write
 from gateway.ledger.database import Connection, Statements
@@ -24,6 +25,7 @@ from gateway.ledger.endings import Ending, Endings
 from gateway.ledger.grants import Grants, Question
 from gateway.ledger.holdings import Holdings
 from gateway.ledger.log import Entry, append_records
+from gateway.ledger.sealing import seal_json
 
 
 @dataclass(eq=False, kw_only=True)
@@ -74,6 +76,8 @@ class Batch:
     transport_ttl_s: float
     writes: Sequence[Write]
     new_id: Callable[[], UUID]
+    keys: Mapping[str, DataKey] = field(default_factory=dict[str, DataKey])
+    """The data keys of the subjects that `subjects_of` named."""
     postponed: list[Write] = field(default_factory=list)
     """Writes that must not share a transaction with an earlier one here; the caller commits them next."""
 
@@ -87,7 +91,7 @@ class Batch:
 
         claims = Claims(self.tenant, self.sql, self.transport_ttl_s)
         holdings = Holdings(self.tenant, self.sql)
-        endings = Endings(self.tenant, self.sql)
+        endings = Endings(self.tenant, self.sql, self.keys)
         grants = Grants(self.tenant, self.sql, self.new_id)
 
         in_force = await endings.lock(connection, [write.ending for write in ends], with_control=bool(admissions))
@@ -127,7 +131,7 @@ class Batch:
             write.found = approval = grants.request_of(write.question) if write.question else write.refusal.approval
             log.append(Entry(write.record, None, {"approval_id": approval.approval_id} if approval else {}))
         log += [Entry(write.record, write.about, {}) for write in notes]
-        await append_records(connection, self.sql, self.tenant, log)
+        await append_records(connection, self.sql, self.tenant, log, self.keys)
 
     def _without_clashes(self) -> list[Write]:
         # Two admissions under one identity, or two ends of one call, are reckoned one after the other.
@@ -184,7 +188,7 @@ class Batch:
                 write.call.tool.declaration.risk.value,
                 (Replay.NEVER if _is_for_client(write.call) else write.call.tool.replay).value,
                 write.call.tool.declaration.timeout + (0.0 if _is_for_client(write.call) else LEASE_GRACE_S),
-                _invocation_of(write.call),
+                _sealed_invocation(_invocation_of(write.call), self.keys.get(write.call.principal.subject)),
                 write.call.business_key,
                 declared.window if isinstance(declared := write.call.tool.declaration.idempotency, BusinessKey) else None,
                 holdings.ordinals.get(write.call.decision_id),
@@ -193,6 +197,26 @@ class Batch:
             for write in admitted
         ]
         await connection.execute(self.sql["insert_calls"], self.tenant, rows, holdings.holds())
+
+
+def subjects_of(writes: Sequence[Write]) -> set[str]:
+    """The subjects whose data these writes store."""
+    found: set[str] = set()
+    for write in writes:
+        if isinstance(write, Admission):
+            found.add(write.call.principal.subject)
+        record = write.ending.record if isinstance(write, End) else write.record if isinstance(write, Admission | Denial | Note) else None
+        if record is not None and (record.payloads or isinstance(write, End)):
+            found.add(record.facts.get("subject") or "")
+    return found
+
+
+def _sealed_invocation(invocation: bytes | None, key: DataKey | None) -> bytes | None:
+    if invocation is None or key is None:
+        return None
+    needed = orjson.loads(invocation)
+    secret = {name: needed.pop(name) for name in ("args", "context")}
+    return orjson.dumps(needed | {"sealed": seal_json(key, secret, b"invocation")})
 
 
 def _is_for_client(call: Decided) -> bool:

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-import orjson
-
 from gateway.domain.budgets import CALLS, CONCURRENCY
 from gateway.domain.outcome import CallState
 from gateway.domain.ports import Spend
 from gateway.domain.record import RecordDraft
+from gateway.evidence.vault import DataKey
 from gateway.ledger.claims import Binding
 from gateway.ledger.database import Connection, Row, Statements
 from gateway.ledger.holdings import Holdings, Place
+from gateway.ledger.sealing import seal_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,8 @@ class Ending:
 class Endings:
     """The ends of one batch."""
 
-    def __init__(self, tenant: str, sql: Statements) -> None:
+    def __init__(self, tenant: str, sql: Statements, keys: Mapping[str, DataKey]) -> None:
+        self._keys = keys
         self._tenant = tenant
         self._sql = sql
         self._rows: dict[UUID, Row] = {}
@@ -116,7 +117,7 @@ class Endings:
         sql, tenant = self._sql, self._tenant
         endings = [ending for ending, _, _ in self.counted]
         over = [
-            (ending.decision_id, ending.state.value, ending.status, ending.reason_code, orjson.dumps(ending.result), ending.attempts)
+            (ending.decision_id, ending.state.value, ending.status, ending.reason_code, self._sealed(ending), ending.attempts)
             for ending in endings
         ]
         spent = [(ending.decision_id, held["name"], _spent(ending, held)) for ending in endings for held in self._ended_holds(ending)]
@@ -124,6 +125,9 @@ class Endings:
         await connection.execute(sql["end_calls"], tenant, over, holds)
         if done := [binding.decision_id for binding in self.bindings(endings)]:
             await connection.execute(sql["end_business_claims"], tenant, done)
+
+    def _sealed(self, ending: Ending) -> bytes:
+        return seal_result(self._keys.get(ending.record.facts.get("subject") or ""), ending.result)
 
     def _ended_holds(self, ending: Ending) -> list[Row]:
         held = self._held.get(ending.decision_id, [])

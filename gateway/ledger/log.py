@@ -1,8 +1,9 @@
 """The decision log: appending a record inside the transaction that decides, and reading records back."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -11,7 +12,8 @@ import orjson
 from gateway.domain.ports import LogCounts, LogPage, LogQuery, StoredRecord
 from gateway.domain.record import Record, RecordDraft
 from gateway.domain.record_words import words_of
-from gateway.ledger.database import Connection, Database, Statements
+from gateway.evidence.vault import DataKey
+from gateway.ledger.database import Connection, Database, Row, Statements
 from gateway.ledger.search import LogWalker
 
 COLUMNS = ("agent", "subject", "run_id", "workflow", "tool", "effect", "reason_code", "status", "stage", "risk")
@@ -26,24 +28,42 @@ class Entry(NamedTuple):
     late: Mapping[str, Any]
 
 
-async def append_records(connection: Connection, sql: Statements, tenant: str, entries: Sequence[Entry]) -> None:
-    """Give the entries the next positions and store them with their payloads. Takes the log head: the last lock."""
+class _Sealed(NamedTuple):
+    """A payload as it is stored."""
+
+    kind: str
+    body: bytes
+    key_id: bytes
+
+
+async def append_records(
+    connection: Connection, sql: Statements, tenant: str, entries: Sequence[Entry], keys: Mapping[str, DataKey] | None = None
+) -> None:
+    """Give the entries the next positions and store them with their payloads. Takes the log head: the last lock.
+
+    `keys` are the data keys of the subjects whose records have payloads.
+    """
     if not entries:
         return
+    sealed = {entry.draft.decision_id: _seal_payloads(entry.draft, keys or {}) for entry in entries if entry.draft.payloads}
     head = await connection.fetchrow(sql["extend_log"], tenant, len(entries))
     if head is None:
         raise LookupError(f"tenant {tenant} has no log; activate a bundle first")
-    records = [entry.draft.at(head["position"] + offset, head["at"], **entry.late) for offset, entry in enumerate(entries)]
+    records = [
+        entry.draft.at(head["position"] + offset, head["at"], **entry.late, **_links(entry.draft, sealed.get(entry.draft.decision_id)))
+        for offset, entry in enumerate(entries)
+    ]
     rows = [_row(entry, record, head["at"]) for entry, record in zip(entries, records, strict=True)]
     await connection.execute(sql["insert_records"], tenant, rows)
-    payloads = [(entry.draft.decision_id, payload) for entry in entries for payload in entry.draft.payloads]
+    payloads = [(decision_id, payload) for decision_id, found in sealed.items() for payload in found]
     if payloads:
         await connection.execute(
             sql["insert_payloads"],
             tenant,
             [decision_id for decision_id, _ in payloads],
             [payload.kind for _, payload in payloads],
-            [orjson.dumps(payload.body) for _, payload in payloads],
+            [payload.body for _, payload in payloads],
+            [payload.key_id for _, payload in payloads],
         )
 
 
@@ -55,17 +75,46 @@ def _row(entry: Entry, record: Record, at: datetime) -> tuple[Any, ...]:
     return (*known, *searchable, words_of(found), record.body, record.leaf)
 
 
+def belonging(decision_id: UUID, kind: str) -> bytes:
+    """What a payload is sealed for: it opens at no other place."""
+    return decision_id.bytes + kind.encode()
+
+
+def _seal_payloads(draft: RecordDraft, keys: Mapping[str, DataKey]) -> list[_Sealed]:
+    key = keys[draft.facts.get("subject") or ""]
+    return [
+        _Sealed(payload.kind, key.seal(orjson.dumps(payload.body), belonging(draft.decision_id, payload.kind)), key.key_id)
+        for payload in draft.payloads
+    ]
+
+
+def _links(draft: RecordDraft, sealed: Sequence[_Sealed] | None) -> dict[str, Any]:
+    """A record names what is kept beside it by its digest, so that a changed payload or key shows."""
+    if not sealed:
+        return {}
+    named = [
+        {"rel": "payload", "kind": payload.kind, "digest": f"sha256:{sha256(payload.body).hexdigest()}", "key": payload.key_id.hex()}
+        for payload in sealed
+    ]
+    return {"links": [*draft.facts.get("links", ()), *named]}
+
+
 async def read_records(connection: Connection, sql: Statements, tenant: str, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
     """Records by their ids; what does not exist is missing."""
     rows = await connection.fetch(sql["get_records"], tenant, list(ids)) if ids else []
     return {row["decision_id"]: orjson.loads(row["body"]) for row in rows}
 
 
+OpenSealed = Callable[[str, bytes, bytes, bytes], Awaitable[bytes | None]]
+"""Opens what was sealed: tenant, key id, sealed bytes, what it belongs to; None where it cannot be read any more."""
+
+
 class PostgresLog:
     """Implements the port `DecisionLog`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, open_sealed: OpenSealed) -> None:
         self._database = database
+        self._open = open_sealed
 
     async def find(self, query: LogQuery) -> LogPage:
         """One page, stable while records arrive."""
@@ -120,4 +169,9 @@ class PostgresLog:
         """The redacted payloads of a record and of those linked to it, by kind."""
         async with self._database.connection() as connection:
             payloads = await connection.fetch(self._database.sql["get_payloads"], tenant, decision_id)
-        return {row["kind"]: orjson.loads(row["body"]) for row in payloads}
+        opened = [(row["kind"], await self._open_payload(tenant, row)) for row in payloads]
+        return {kind: payload for kind, payload in opened if payload is not None}
+
+    async def _open_payload(self, tenant: str, row: Row) -> dict[str, Any] | None:
+        plain = await self._open(tenant, row["key_id"], row["body"], belonging(row["decision_id"], row["kind"]))
+        return orjson.loads(plain) if plain is not None else None

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from gateway.domain.outcome import CallState, Outcome, Phase
 from gateway.domain.ports import Spend
 from gateway.domain.reasons import ReasonCode
 from gateway.domain.record import RecordDraft
-from gateway.ledger.batch import Admission, Batch, Denial, End, Note
+from gateway.ledger.batch import Admission, Batch, Denial, End, Note, subjects_of
 from gateway.ledger.claims import Binding, Key
 from gateway.ledger.coalescer import Coalescer, Write
 from gateway.ledger.database import CommitUnknown, Database, Row
@@ -27,6 +28,7 @@ from gateway.ledger.facts import FactsQuestion, approval_fact, facts_from_row, k
 from gateway.ledger.gather import Gatherer
 from gateway.ledger.grants import Question
 from gateway.ledger.holdings import exhausted
+from gateway.ledger.subject_keys import SubjectKeys
 
 TRANSPORT_KEY_TTL_S = 24 * 3600.0
 """How long a transport key is answered from the ledger; afterwards it never executes again."""
@@ -36,8 +38,9 @@ UNDO_PAUSE_S = 0.5
 class PostgresLedger:
     """Implements the port `Ledger`."""
 
-    def __init__(self, database: Database, *, transport_key_ttl_s: float = TRANSPORT_KEY_TTL_S) -> None:
+    def __init__(self, database: Database, keys: SubjectKeys, *, transport_key_ttl_s: float = TRANSPORT_KEY_TTL_S) -> None:
         self._database = database
+        self._keys = keys
         self._sql = database.sql
         self._ttl = transport_key_ttl_s
         self._coalescer = Coalescer(self._commit)
@@ -47,7 +50,7 @@ class PostgresLedger:
 
     async def recall(self, tenant: str, agent: str, transport_key: bytes) -> KnownCall | None:
         """The call that holds a transport key, whatever its state."""
-        return await self._recalls.ask(tenant, ("transport", agent, transport_key))
+        return await self._opened(tenant, await self._recalls.ask(tenant, ("transport", agent, transport_key)))
 
     async def look_again(self, tenant: str, decision_id: UUID) -> tuple[CallState, Mapping[str, Any] | None]:
         """The state of an admitted call as it stands now, and the result of its answer once there is one."""
@@ -55,11 +58,12 @@ class PostgresLedger:
             row = await connection.fetchrow(self._sql["get_call"], tenant, decision_id)
         if row is None:
             raise LookupError(f"{decision_id} is no admitted call")
-        return CallState(row["state"]), _result_of(decision_id, row)
+        return CallState(row["state"]), await self._result_of(tenant, decision_id, row)
 
     async def read_facts(self, call: Authorized, business_key: bytes | None) -> Facts | KnownCall | Refusal:
         """One snapshot: both keys, run, recent calls, approval; or the live call that holds a key; or a refusal."""
-        return facts_from_row(await self._facts.ask(call.caller.tenant, question_about(call, business_key)), call)
+        found = facts_from_row(await self._facts.ask(call.caller.tenant, question_about(call, business_key)), call)
+        return await self._opened(call.caller.tenant, found) if isinstance(found, KnownCall) else found
 
     async def find_standing_approval(self, call: Informed) -> ApprovalFact | None:
         """The approval that stands for a call that names none: a no in its run, else one that is pending or granted."""
@@ -91,7 +95,8 @@ class PostgresLedger:
         if call.is_dry_run:
             return await self._would_admit(call, charges)
         write = Admission(call=call, record=record, told=told_of(call), charges=charges)
-        return await self._coalescer.submit(call.caller.tenant, write)
+        found = await self._coalescer.submit(call.caller.tenant, write)
+        return await self._opened(call.caller.tenant, found) if isinstance(found, KnownCall) else found
 
     async def settle(self, call: Normalized, record: RecordDraft, result: Mapping[str, Any]) -> bool:
         """Commit the call's end, its budgets and its outcome record. Safe to repeat; False where it no longer counts."""
@@ -156,7 +161,7 @@ class PostgresLedger:
         return CallNow(
             state=CallState(row["state"]) if row else CallState.OPEN,
             told=orjson.loads(row["told"]) if row and row["told"] else None,
-            result=_result_of(decision_id, row) if row else None,
+            result=await self._result_of(tenant, decision_id, row) if row else None,
             record=record,
             approval=approval,
         )
@@ -184,7 +189,7 @@ class PostgresLedger:
         return [by_place[place] for place in range(len(questions))]
 
     async def _commit(self, tenant: str, writes: Sequence[Write]) -> Sequence[Write]:
-        batch = Batch(tenant, self._sql, self._ttl, writes, uuid7)
+        batch = Batch(tenant, self._sql, self._ttl, writes, uuid7, await self._keys.of(tenant, subjects_of(writes)))
         try:
             async with self._database.transaction() as connection:
                 await batch.run(connection)
@@ -197,6 +202,21 @@ class PostgresLedger:
                     task.add_done_callback(self._undoing.discard)
             raise
         return batch.postponed
+
+    async def _opened(self, tenant: str, known: KnownCall | None) -> Any:
+        if known is None or known.result is None:
+            return known
+        return replace(known, result=await self._keys.open_result(tenant, known.result))
+
+    async def _result_of(self, tenant: str, decision_id: UUID, row: Row) -> Mapping[str, Any] | None:
+        """The result of a call's answer, or what its client is to perform."""
+        if row["state"] != CallState.PENDING_CLIENT.value:
+            return await self._keys.open_result(tenant, orjson.loads(row["result"]) if row["result"] else None)
+        needed = await self._keys.open_invocation(tenant, row["invocation"])
+        if needed is None:
+            return None  # erased meanwhile; it runs out
+        told = orjson.loads(row["told"])
+        return handed_out(told, execution_id=str(decision_id), expires_at=row["lease_until"], kind=needed["kind"], args=needed["args"])
 
     async def _take_back(self, tenant: str, write: Admission) -> None:
         result, draft = not_sent_draft(write.call, uuid7())
@@ -262,12 +282,3 @@ def _spend_of(call: Normalized) -> Spend:
         return "nothing"
     # Whatever reached the tool counts as a call. A refusal of the tool costs no money; an answer that was lost may have.
     return "calls" if state is CallState.FAILED else "all"
-
-
-def _result_of(decision_id: UUID, row: Row) -> dict[str, Any] | None:
-    """The result of a call's answer, or what its client is to perform."""
-    if row["state"] != CallState.PENDING_CLIENT.value:
-        return orjson.loads(row["result"]) if row["result"] else None
-    needed = orjson.loads(row["invocation"])
-    told = orjson.loads(row["told"])
-    return handed_out(told, execution_id=str(decision_id), expires_at=row["lease_until"], kind=needed["kind"], args=needed["args"])

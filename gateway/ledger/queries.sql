@@ -499,8 +499,8 @@ SELECT $1, * FROM unnest($2::new_record[]);
 SELECT size FROM log_heads WHERE tenant = $1;
 
 -- name: insert_payloads
--- What is kept beside records, already redacted.
-INSERT INTO payloads (tenant, decision_id, kind, body) SELECT $1, * FROM unnest($2::uuid[], $3::text[], $4::bytea[]);
+-- What is kept beside records, already redacted and sealed.
+INSERT INTO payloads (tenant, decision_id, kind, body, key_id) SELECT $1, * FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::bytea[]);
 
 -- name: get_record
 -- One record of this tenant.
@@ -516,7 +516,7 @@ SELECT body FROM records WHERE tenant = $1 AND about = ANY ($2::uuid[]) ORDER BY
 
 -- name: get_payloads
 -- Redacted payloads of a decision and of what is linked to it.
-SELECT payloads.kind, payloads.body FROM payloads
+SELECT payloads.decision_id, payloads.kind, payloads.body, payloads.key_id FROM payloads
 WHERE tenant = $1 AND decision_id IN (SELECT $2::uuid UNION ALL SELECT decision_id FROM records WHERE tenant = $1 AND about = $2);
 
 -- name: cancel_run
@@ -697,3 +697,37 @@ SELECT position, body FROM records WHERE tenant = $1 AND decision_id = $2;
 -- All stored records of a tenant in order, for the verifier.
 SELECT position, body, leaf, decision_id::text, kind, at, about::text, agent, subject, run_id, workflow, tool, effect, reason_code, status
 FROM records WHERE tenant = $1 ORDER BY position;
+
+-- name: pin_master_key
+-- Say once which master key wraps the data keys; the one that stands comes back.
+WITH pinned AS (UPDATE installation SET master_id = $1 WHERE master_id IS NULL RETURNING master_id)
+SELECT coalesce((SELECT master_id FROM pinned), (SELECT master_id FROM installation));
+
+-- name: insert_subject_key
+-- A new data key of a subject; the one that stands, stands.
+INSERT INTO subject_keys (tenant, key_id, subject, wrapped) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING;
+
+-- name: standing_subject_key
+-- The wrapped data key that seals for a subject now.
+SELECT wrapped FROM subject_keys WHERE tenant = $1 AND subject = $2 AND wrapped IS NOT NULL;
+
+-- name: get_subject_key
+-- A data key by its id; wrapped is null where it was destroyed.
+SELECT subject, wrapped FROM subject_keys WHERE tenant = $1 AND key_id = $2;
+
+-- name: destroy_subject_keys
+-- Destroy the data keys of a subject.
+UPDATE subject_keys SET wrapped = NULL, destroyed_at = clock_timestamp()
+WHERE tenant = $1 AND subject = $2 AND wrapped IS NOT NULL RETURNING key_id;
+
+-- name: audit_payloads
+-- Stored payloads of records, for the verifier.
+SELECT payloads.decision_id::text, payloads.kind, payloads.body, payloads.key_id FROM payloads WHERE tenant = $1 AND decision_id = ANY ($2::uuid[]);
+
+-- name: audit_keys
+-- The key table, for the verifier.
+SELECT key_id, wrapped FROM subject_keys WHERE tenant = $1;
+
+-- name: audit_redactions
+-- The records that say what was erased.
+SELECT position, body FROM records WHERE tenant = $1 AND kind = 'redaction' ORDER BY position;

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-import orjson
-
 from gateway.domain.answers import plain_result
 from gateway.domain.catalogue import Replay
 from gateway.domain.drafts import later_draft
@@ -14,6 +12,7 @@ from gateway.domain.ports import Doubt, Spend
 from gateway.domain.reasons import ReasonCode
 from gateway.ledger.database import Database
 from gateway.ledger.endings import Ending
+from gateway.ledger.subject_keys import SubjectKeys
 from gateway.ledger.log import read_records
 from gateway.ledger.postgres import PostgresLedger
 
@@ -21,8 +20,9 @@ from gateway.ledger.postgres import PostgresLedger
 class PostgresRecovery:
     """Implements the port `RecoveryLedger`."""
 
-    def __init__(self, database: Database, ledger: PostgresLedger, new_id: Callable[[], UUID]) -> None:
+    def __init__(self, database: Database, ledger: PostgresLedger, keys: SubjectKeys, new_id: Callable[[], UUID]) -> None:
         self._database = database
+        self._keys = keys
         self._sql = database.sql
         self._ledger = ledger
         self._new_id = new_id
@@ -60,9 +60,12 @@ class PostgresRecovery:
             records = await read_records(connection, self._sql, tenant, [row["decision_id"] for row in rows])
         doubts: list[Doubt] = []
         for row in rows:
-            invocation = orjson.loads(row["invocation"]) if row["invocation"] else None
+            invocation = await self._keys.open_invocation(tenant, row["invocation"])
             if invocation is None:
-                continue  # a read is never in doubt and `never` is never due; without an invocation only a person can tell
+                # A read is never in doubt and `never` is never due; what was erased only a person can tell.
+                async with self._database.connection() as connection:
+                    await connection.execute(self._sql["postpone_doubt"], tenant, row["decision_id"], row["fence"], None)
+                continue
             doubts.append(
                 Doubt(
                     tenant=tenant,

@@ -150,7 +150,7 @@ class Log:
     @property
     def log(self) -> PostgresLog:
         """What is tested."""
-        return PostgresLog(self.database)
+        return PostgresLog(self.database, _no_payloads)
 
     def pages(self, query: str, *, limit: int, newest_first: bool) -> list[int]:
         """The positions that a search gives, page after page."""
@@ -250,6 +250,10 @@ def test_says_where_it_counted_the_newest_only(log: Log, monkeypatch: pytest.Mon
     counts = log.runner.run(log.log.count(LogQuery(tenant=TENANT), ["kind"]))
     assert (counts.is_complete, sum(counts.total.values())) == (False, 100)
     assert counts.total == Counter(record["effect"] for record in log.records[-100:])
+
+
+async def _no_payloads(*_: object) -> None:
+    raise AssertionError
 
 
 def test_a_step_back_of_the_clock_hides_nothing(log: Log, postgres: Any):
