@@ -89,7 +89,7 @@ async def test_erasure_makes_data_unreadable_and_leaves_the_log_verified(gateway
     key = new_key()
     first = await gateway.call("search_hotels", PARIS, run_id="run-1", headers={"Idempotency-Key": key})
     other = await gateway.call("search_hotels", PARIS, subject="bob")
-    assert (await gateway.decision(first["decision_id"]))["payloads"]["arguments"]["args"] == PARIS
+    assert (await gateway.payloads(first["decision_id"]))["arguments"]["args"] == PARIS
     assert await dump_of(database_url, "calls", "payloads") & {"Paris, France", "Hotel"} == set()
 
     body = {"subject": "ada", "reason": "a request of the traveller"}
@@ -99,12 +99,12 @@ async def test_erasure_makes_data_unreadable_and_leaves_the_log_verified(gateway
     record = (await gateway.decision(erased["record_id"]))["record"]
     assert (record["kind"], record["subject"], record["outcome"]["by"]) == ("redaction", "ada", "dev-operator")
 
-    assert (await gateway.decision(first["decision_id"]))["payloads"] == {}
-    assert (await gateway.decision(other["decision_id"]))["payloads"]["arguments"]["args"] == PARIS
+    assert (await gateway.payloads(first["decision_id"])) == {}
+    assert (await gateway.payloads(other["decision_id"]))["arguments"]["args"] == PARIS
     again = await gateway.call("search_hotels", PARIS, run_id="run-1", headers={"Idempotency-Key": key})
     assert (again["replayed"], again["result"]["data"], again["result"]["data_omitted"]) == (True, None, "expired")
     fresh = await gateway.call("search_hotels", PARIS)
-    assert (await gateway.decision(fresh["decision_id"]))["payloads"]["arguments"]["args"] == PARIS
+    assert (await gateway.payloads(fresh["decision_id"]))["arguments"]["args"] == PARIS
 
     await proof_of(gateway, fresh["decision_id"])
     code, found = await check_database(settings, "default", None, "")
