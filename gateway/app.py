@@ -40,7 +40,6 @@ from gateway.ledger.database import Database
 from gateway.ledger.embedded import EmbeddedPostgres
 from gateway.ledger.evidence import PostgresEvidence
 from gateway.ledger.keys import PostgresKeys
-from gateway.ledger.subject_keys import SubjectKeys
 from gateway.ledger.log import PostgresLog
 from gateway.ledger.migrate import APP_ROLE, current_version, read_migrations, upgrade
 from gateway.ledger.operations import PostgresOperations
@@ -48,6 +47,7 @@ from gateway.ledger.postgres import PostgresLedger
 from gateway.ledger.recovery import PostgresRecovery
 from gateway.ledger.revisions import PostgresRevisions
 from gateway.ledger.runs import PostgresRuns
+from gateway.ledger.subject_keys import SubjectKeys
 from gateway.policy.embedded import EmbeddedEngine
 from gateway.policy.opa import OpaEngine
 from gateway.policy.opa_bundle import BundleShelf, BundleSigner

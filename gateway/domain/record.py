@@ -12,7 +12,20 @@ import orjson
 
 SCHEMA_VERSION = "1.0"
 
-KINDS = ("decision", "outcome", "replay", "activation", "resolution", "control", "redaction", "approval", "cancellation", "export", "reveal", "key")
+KINDS = (
+    "decision",
+    "outcome",
+    "replay",
+    "activation",
+    "resolution",
+    "control",
+    "redaction",
+    "approval",
+    "cancellation",
+    "export",
+    "reveal",
+    "key",
+)
 """What a record can be about."""
 FIELDS = (
     "decision_id", "position", "kind", "at", "schema_version", "tenant", "agent", "subject", "run_id", "round", "call_id",

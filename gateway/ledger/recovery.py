@@ -12,9 +12,9 @@ from gateway.domain.ports import Doubt, Spend
 from gateway.domain.reasons import ReasonCode
 from gateway.ledger.database import Database
 from gateway.ledger.endings import Ending
-from gateway.ledger.subject_keys import SubjectKeys
 from gateway.ledger.log import read_records
 from gateway.ledger.postgres import PostgresLedger
+from gateway.ledger.subject_keys import SubjectKeys
 
 
 class PostgresRecovery:
