@@ -34,6 +34,7 @@ from gateway.executors.client import ClientExecutor
 from gateway.executors.connections import Connection
 from gateway.executors.http import HttpExecutor
 from gateway.executors.python import PythonExecutor
+from gateway.impact import ImpactStudy
 from gateway.ledger.approvals import PostgresApprovals
 from gateway.ledger.audit import check_stored_log
 from gateway.ledger.database import Database
@@ -229,10 +230,11 @@ async def open_gateway(settings: Settings, *, report: Report | None, dev: "DevMo
         )
         runs = Runs(parts, wakes, tenants=lambda: revisions.tenants, max_runs=settings.runs.max_runs, max_streams=settings.runs.max_streams)
         stack.push_async_callback(_cancel, asyncio.create_task(runs.keep()))
+        log = PostgresLog(database, subject_keys.open)
         services = Services(
             enforcer=enforcer,
             ledger=ledger,
-            log=PostgresLog(database, subject_keys.open),
+            log=log,
             evidence=evidence,
             erasure=subject_keys,
             log_key=lambda tenant: signer.public_key(origin_of(log_id, tenant)).text(),
@@ -241,6 +243,7 @@ async def open_gateway(settings: Settings, *, report: Report | None, dev: "DevMo
             revision_store=store,
             opa_bundles=opa_bundles,
             keys=key_store,
+            impact=ImpactStudy(log, check_files=check_files, new_engine=EmbeddedEngine),
             approvals=approvals,
             runs=runs,
             run_settings=settings.runs,

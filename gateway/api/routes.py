@@ -19,6 +19,7 @@ from gateway.api import (
     keys,
     opa_bundle,
     operations,
+    policy,
     runs,
     tails,
 )
@@ -335,6 +336,11 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="GET", path="/v1/bundles/active.tar.gz", handler=opa_bundle.get_active_bundle, roles=frozenset({Role.ENGINE, Role.AUTHOR}),
         answer=None, answer_type=CONTENT_TYPE, summary="The policies in force, as a bundle for OPA", other_statuses=(304, 404),
+    ),
+    Route(
+        method="POST", path="/v1/policy/impact", handler=policy.study_impact, roles=AUTHOR, body=policy.StudyImpact, answer=None,
+        answer_type="application/x-ndjson", summary="What a candidate would have decided on recorded calls, as a stream",
+        other_statuses=(422, 429, 503),
     ),
     Route(
         method="POST", path="/v1/bundles", handler=bundles.push, roles=AUTHOR, body=Push, answer=PushedRevision,

@@ -11,6 +11,7 @@ from aiohttp import web
 from gateway.domain.ports import Approvals, DecisionLog, Erasure, KeyStore, Ledger, LogEvidence, Operations, RevisionStore
 from gateway.domain.principal import Caller
 from gateway.enforcer import Enforcer
+from gateway.impact import ImpactStudy
 from gateway.policy.opa_bundle import BundleShelf
 from gateway.revisions import Revisions
 from gateway.runs.service import Runs
@@ -33,6 +34,7 @@ class Services:
     revisions: Revisions
     revision_store: RevisionStore
     opa_bundles: BundleShelf
+    impact: ImpactStudy
     approvals: Approvals
     runs: Runs
     run_settings: RunSettings

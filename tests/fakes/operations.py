@@ -31,6 +31,7 @@ from gateway.domain.ports import (
 )
 from gateway.domain.principal import Caller, Role
 from gateway.enforcer import Enforcer
+from gateway.impact import ImpactStudy
 from gateway.policy.opa_bundle import BundleShelf
 from gateway.revisions import Revisions
 from gateway.runs.service import Runs
@@ -170,6 +171,7 @@ async def serve_operations(fake: FakeOperations) -> AsyncGenerator[TestClient[An
         revisions=cast("Revisions", _NothingInForce()),
         revision_store=cast("RevisionStore", None),
         opa_bundles=BundleShelf(),
+        impact=cast("ImpactStudy", None),
         approvals=cast("Approvals", None),
         runs=cast("Runs", None),
         run_settings=RunSettings(),
