@@ -114,7 +114,7 @@ async def test_a_body_in_broken_chunks_is_the_clients_mistake(gateway: Gateway):
 @pytest.mark.parametrize(
     ("path", "key", "allowed"),
     [
-        ("/v1/decisions?efect=deny", AUDITOR, "allowed: q, after, before, limit, cursor"),
+        ("/v1/decisions?efect=deny", AUDITOR, "allowed: q, after, before, facets, limit, cursor"),
         ("/v1/tools?workflow=trip_planning&subject=ada", "dev-agent-key", "allowed: workflow, on_behalf_of, format"),
         ("/v1/decisions/x?verbose=1", AUDITOR, "this route has none"),
     ],
