@@ -1,4 +1,4 @@
-"""Impact: recorded decisions replayed against a candidate on a running gateway."""
+"""Impact and questions: `gateway policy` as an author uses it on a running gateway."""
 
 import asyncio
 import json
@@ -27,8 +27,12 @@ def candidate(travel_bundle: Path, tmp_path: Path) -> Path:
 
 
 async def _impact(gateway: Gateway, *arguments: str | Path) -> tuple[int, str, str]:
+    return await _policy(gateway, "impact", *arguments)
+
+
+async def _policy(gateway: Gateway, command: str, *arguments: str | Path) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", "policy", "impact", "--url", gateway.url, "--key", AUTHOR, *map(str, arguments),
+        sys.executable, "-m", "gateway", "policy", command, "--url", gateway.url, "--key", AUTHOR, *map(str, arguments),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, err = await asyncio.wait_for(process.communicate(), 120)
@@ -82,3 +86,13 @@ async def test_the_revision_in_force_changes_nothing_and_what_does_not_compile_i
     (candidate / "rego/travel/paris.rego").write_text("package policies.travel.paris\n\nallow if {\n")
     code, _, err = await _impact(gateway, "--candidate", candidate)
     assert (code, "rego-syntax" in err) == (3, True)
+
+
+async def test_may_she_is_answered_with_the_stages(gateway: Gateway):
+    who = ("--agent", "travel-assistant", "--subject", "bob", "--workflow", "trip_booking", "--context", '{"requestVersion": "1"}')
+    code, out, err = await _policy(gateway, "eval", *who, "--tool", "search_hotels", "--args", '{"city": "Rome, Italy"}')
+    assert (code, out.splitlines()[0]) == (0, "allow USER_REQUEST_MATCHED_TOOL_SCOPE at decide by policy travel.search"), err
+    assert [line.split()[0] for line in out.splitlines()[1:]][-2:] == ["decide", "admit"]
+    code, out, _ = await _policy(gateway, "eval", *who, "--tool", "book_hotel", "--args", '{"hotelId": "h1"}')
+    assert (code, out.splitlines()[0]) == (0, "deny ARGUMENTS_INVALID at validate")
+    assert (await _policy(gateway, "eval", *who, "--tool", "x", "--args", "[]"))[0] == 2
