@@ -131,7 +131,11 @@ class Database:
         with ledger_errors():
             async with self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
                 transaction = connection.transaction()
-                await transaction.start()
+                try:
+                    await transaction.start()
+                except BaseException:
+                    connection.terminate()  # nobody knows whether it began: nobody works on in it
+                    raise
                 try:
                     yield connection
                 except BaseException:
