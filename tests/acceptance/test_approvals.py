@@ -1,6 +1,7 @@
 """A person agrees to one exact call, or says no: over HTTP, on the real ledger, with the sample service behind it."""
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from tests.faults.proxy import PostgresProxy
 
 DANA = "dev-approver-key"
 BOOKING: dict[str, Any] = {"hotelId": "h1", "itineraryId": "it-1", "totalUsd": 200}
+YES_AND_NO_ROUNDS = int(os.environ.get("YES_AND_NO_ROUNDS", "10"))
 PEOPLE = {"eve": ["booking:approve"], "finn": ["booking:approve"], "gus": []}
 """Persons beside dana, with their permissions; `ada-herself` below is the traveller's own key."""
 
@@ -438,7 +440,7 @@ async def test_who_may_not_answer_changes_nothing_and_leaves_a_record(staffed: C
 
 async def test_of_a_yes_and_a_no_at_once_exactly_one_counts(staffed: Callable[..., Awaitable[Gateway]]):
     gateway = await staffed()
-    for attempt in range(10):
+    for attempt in range(YES_AND_NO_ROUNDS):
         args = {"itineraryId": f"it-{attempt}", "totalUsd": 10}
         approval_id = await asked(gateway, args=args)
         yes, no = await asyncio.gather(approve(gateway, approval_id), deny(gateway, approval_id, key="key-of-eve", comment="no"))
@@ -448,6 +450,28 @@ async def test_of_a_yes_and_a_no_at_once_exactly_one_counts(staffed: Callable[..
         answer = await book(gateway, args=args, approval_id=approval_id)
         assert answer["result"]["status"] == ("ok" if yes[0] == 200 else "blocked")
         assert len(await records(gateway, approval_id)) == 1
+
+
+async def test_a_restart_while_a_person_is_asked_changes_nothing(
+    database_url: str, pay_bundle: Callable[..., Path], keys: list[dict[str, Any]], travel: Travel
+):
+    settings = {"database_url": database_url, "keys": keys, "python_modules": ["tests.fakes.functions"]}
+    bundle = pay_bundle()
+    async with running_gateway(bundle, settings, travel) as before:
+        first = await pay(before, run_id="r1")
+        approval_id = first["result"]["approval_id"]
+        shown = await seen(before, approval_id)
+    async with running_gateway(bundle, settings, travel) as after:
+        assert (await seen(after, approval_id), shown["state"]) == (shown, "pending")
+        assert code(await pay(after, run_id="r1", approval_id=approval_id)) == "APPROVAL_PENDING"
+        status, approval = await approve(after, approval_id)
+        assert (status, approval["state"]) == (200, "granted")
+    async with running_gateway(bundle, settings, travel) as last:
+        _, now = await last.get(f"/v1/calls/{first['decision_id']}")
+        assert (code(now), now["result"]["approval_id"]) == ("APPROVAL_GRANTED", approval_id)
+        answers = [await pay(last, run_id="r1", approval_id=approval_id) for _ in range(2)]
+    assert [code(answer) for answer in answers] == ["EXECUTION_SUCCEEDED", "APPROVAL_CONSUMED"]
+    assert len(functions.ARRIVALS) == 1
 
 
 async def test_a_changed_tool_is_not_the_one_that_was_agreed_to(
