@@ -441,13 +441,13 @@ async def test_who_may_not_answer_changes_nothing_and_leaves_a_record(staffed: C
 async def test_of_a_yes_and_a_no_at_once_exactly_one_counts(staffed: Callable[..., Awaitable[Gateway]]):
     gateway = await staffed()
     for attempt in range(YES_AND_NO_ROUNDS):
-        args = {"itineraryId": f"it-{attempt}", "totalUsd": 10}
-        approval_id = await asked(gateway, args=args)
+        args, run_id = {"itineraryId": f"it-{attempt}", "totalUsd": 1}, f"r{attempt}"
+        approval_id = await asked(gateway, args=args, run_id=run_id)
         yes, no = await asyncio.gather(approve(gateway, approval_id), deny(gateway, approval_id, key="key-of-eve", comment="no"))
         assert sorted([yes[0], no[0]]) == [200, 409]
         loser = no if yes[0] == 200 else yes
         assert (loser[1]["code"], loser[1]["detail"].startswith("dana" if yes[0] == 200 else "eve")) == ("APPROVAL_DECIDED", True)
-        answer = await book(gateway, args=args, approval_id=approval_id)
+        answer = await book(gateway, args=args, run_id=run_id, approval_id=approval_id)
         assert answer["result"]["status"] == ("ok" if yes[0] == 200 else "blocked")
         assert len(await records(gateway, approval_id)) == 1
 
