@@ -84,7 +84,7 @@ def _operation(route: Route, refs: Refs) -> dict[str, Any]:
 
 def _answer(route: Route, refs: Refs, description: str) -> dict[str, Any]:
     schema = {"type": "string", "format": "binary"} if route.answer is None else refs[route.answer]
-    return {"description": description, "content": {route.answer_type: {"schema": schema}}}
+    return {"description": description, "content": {type_: {"schema": schema} for type_ in (route.answer_type, *route.other_answer_types)}}
 
 
 def _links() -> dict[str, Any]:

@@ -171,6 +171,8 @@ class Route:
     answer: type[BaseModel] | None
     """None: bytes of `answer_type`."""
     answer_type: str = "application/json"
+    other_answer_types: tuple[str, ...] = ()
+    """Of other forms of the answer, which a parameter asks for."""
     parameters: tuple[Parameter, ...] = ()
     other_statuses: tuple[int, ...] = ()
     takes_idempotency_key: bool = False
@@ -272,7 +274,8 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         method="GET", path="/v1/decisions/export", handler=exports.export_decisions, roles=AUDITOR, answer=None,
-        answer_type="application/x-ndjson", other_statuses=(429, 503), summary="All records of a search, oldest first, as a stream",
+        answer_type="application/x-ndjson", other_answer_types=("text/csv",), other_statuses=(429, 503),
+        summary="All records of a search, oldest first, as a stream",
         parameters=(
             *_SEARCH,
             Parameter(
