@@ -36,7 +36,7 @@ include-name = "GET /v1/calls/{decision_id}"
 parameters = { wait = 0 }
 
 [[operations]]
-include-path-regex = "^/v1/budgets|/resolve$"
+include-path-regex = "^/v1/(budgets|controls|keys)|/resolve$"
 headers = { Authorization = "Bearer dev-operator-key" }
 
 [[operations]]
@@ -44,7 +44,15 @@ include-name = "GET /v1/calls"
 headers = { Authorization = "Bearer dev-operator-key" }
 
 [[operations]]
-include-path = "/v1/evaluations"
+include-path-regex = "^/v1/approvals"
+headers = { Authorization = "Bearer dev-approver-key" }
+
+[[operations]]
+include-path-regex = "^/v1/log/checkpoint$"
+headers = { Authorization = "Bearer dev-auditor-key" }
+
+[[operations]]
+include-path-regex = "^/v1/(evaluations|bundles|policy)"
 headers = { Authorization = "Bearer dev-author-key" }
 """
 
