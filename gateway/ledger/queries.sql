@@ -700,8 +700,7 @@ FROM records WHERE tenant = $1 ORDER BY position;
 
 -- name: pin_master_key
 -- Say once which master key wraps the data keys; the one that stands comes back.
-WITH pinned AS (UPDATE installation SET master_id = $1 WHERE master_id IS NULL RETURNING master_id)
-SELECT coalesce((SELECT master_id FROM pinned), (SELECT master_id FROM installation));
+UPDATE installation SET master_id = coalesce(master_id, $1) RETURNING master_id;
 
 -- name: insert_subject_key
 -- A new data key of a subject; the one that stands, stands.
