@@ -121,7 +121,8 @@ def verify(
     """Check an EXPORT, a proof, or with --database the log itself.
 
     Exit code 0: verified, with range and count. 6: broken, with the position. 7: it cannot be checked. A log without
-    records is never verified. An export is checked without any gateway: `python3 EXPORT/verify.py EXPORT --pubkey FILE` does the same.
+    records is never verified. Exports of this release carry no proof yet and end with 7; proofs of single records
+    (`gateway audit prove`) are checked without any gateway.
 
     \b
     Examples:
