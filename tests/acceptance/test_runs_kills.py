@@ -1,6 +1,7 @@
 """kill -9 in each phase of one run: another gateway goes on from what is stored, and one booking stands at the end."""
 
 import asyncio
+import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -99,6 +100,53 @@ async def test_one_run_survives_a_kill_in_each_of_its_phases(  # noqa: PLR0915 -
         assert (run["state"], run["answer"], run["model_calls"]) == ("answered", "Booked.", sum(gemini.asked.values()))
         current.terminate()
         assert await asyncio.wait_for(current.wait(), 30) == 0
+
+
+async def test_nothing_runs_twice_where_a_gateway_dies_between_two_steps(
+    database_url: str, copied_bundle: Path, data_dir: Path, tmp_path: Path, travel: Travel
+):
+    workflows = yaml.safe_load((copied_bundle / "workflows.yaml").read_text())
+    workflows["trip_planning"]["tools"] = sorted({*workflows["trip_planning"]["tools"], "open_screen"})
+    (copied_bundle / "workflows.yaml").write_text(yaml.safe_dump(workflows, sort_keys=False))
+    config = tmp_path / "gateway.yaml"
+    config.write_text(yaml.safe_dump({"runs": {"lease_s": 2}, "python_modules": ["tests.fakes.dying_runs"]}))
+    script = [calls(("search_hotels", {"city": "Paris, France"})), calls(("open_screen", {"screen": "hotel/h1"})), text("Done.")]
+    async with run_gemini(script) as gemini, aiohttp.ClientSession() as session:
+        args = ("--dev", "--bundle", str(copied_bundle), "--port", "0", "--data-dir", str(data_dir), "--config", str(config))
+        environment = {
+            "GEMINI_API_KEY": KEY, "GATEWAY_GEMINI_BASE_URL": gemini.url, "TRAVEL_API": travel.url, "GATEWAY_DATABASE_URL": database_url
+        }  # fmt: skip
+
+        def known(ready: dict[str, Any]) -> Gateway:
+            return Gateway(url=ready["url"], session=session, travel=travel, revision=ready["revision"])
+
+        # Its turn is stored, and no call of it governed.
+        async with serving(*args, **environment, KILL_RUN_AT="turn_stored") as (process, ready):
+            async with stream(known(ready), "POST", "/v1/runs", run_body()) as opened:
+                run_id = (await opened.read("run.started"))[0]["run_id"]
+            assert await asyncio.wait_for(process.wait(), 30) == -signal.SIGKILL
+        assert travel.arrivals == []
+        # The round is closed, and its reply not stored.
+        async with serving(*args, **environment, KILL_RUN_AT="round_closed") as (process, _):
+            assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGKILL
+        assert travel.arrivals == ["GET /hotels?city=Paris%2C%20France"]
+        # The client has been handed its call.
+        async with serving(*args, **environment) as (process, ready):
+            handed = (await _read(known(ready), run_id, "client.required"))[-1]
+            process.kill()
+            await process.wait()
+        async with serving(*args, **environment) as (_, ready):
+            gateway = known(ready)
+            status, _ = await gateway.post(f"/v1/executions/{handed['execution_id']}/result", {"status": "ok"})
+            assert status == 200
+            events = await _read(gateway, run_id, "run.finished")
+    assert [gemini.asked[turn] for turn in range(3)] == [1, 1, 1]
+    assert travel.arrivals == ["GET /hotels?city=Paris%2C%20France"]
+    assert [event["id"] for event in events] == list(range(1, len(events) + 1))
+    assert types(of_type(events, "client.required")) == ["client.required"]
+    assert [(event["turn"], event["status"]) for event in of_type(events, "call.finished")] == [(0, "ok"), (1, "ok")]
+    told = [request["contents"][-1]["parts"][0]["functionResponse"]["response"]["status"] for request in gemini.requests[1:]]
+    assert told == ["ok", "ok"]
 
 
 async def test_a_gateway_that_stops_hands_its_runs_over(copied_bundle: Path, data_dir: Path, tmp_path: Path, travel: Travel):
