@@ -1,7 +1,7 @@
 """Approvers' routes: what waits for a person, exactly what would run, and the person's answer."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from gateway.api.envelope import read_plain_request
 from gateway.api.operations import Amount, write_amount
 from gateway.api.problems import Problem, ProblemError, json_response
 from gateway.api.services import CALLER, SERVICES
+from gateway.api.shapes import Body, Time, read_id_place
 from gateway.api.strict_json import defects_in
 from gateway.domain.approvals import PEOPLE_NEEDED, Approval, ApprovalState, Objection, PersonsAnswer, Verdict, find_objection
 from gateway.domain.canonical import canonical_json, integral_floats_as_integers
@@ -27,7 +28,6 @@ from gateway.domain.visible import Mark, marks_in
 
 LONGEST_COMMENT = 1_000
 
-Time = Annotated[datetime, AfterValidator(lambda time: time.astimezone(UTC))]
 
 _OBJECTIONS = {
     Objection.AGENT_MAY_NOT_APPROVE: "A credential of an agent never answers approvals.",
@@ -50,17 +50,13 @@ Comment = Annotated[
 ]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Approve(_Body):
+class Approve(Body):
     """Body of ``POST /v1/approvals/{approval_id}/approve``; may be left out."""
 
     comment: Comment | None = None
 
 
-class Deny(_Body):
+class Deny(Body):
     """Body of ``POST /v1/approvals/{approval_id}/deny``."""
 
     comment: Comment
@@ -192,7 +188,7 @@ async def list_approvals(request: web.Request) -> web.Response:
         state,
         permissions=person.permissions if person else (),
         person=caller.name,
-        after=read_cursor(request, of_list, _read_place),
+        after=read_cursor(request, of_list, read_id_place),
         limit=limit + 1,
     )
     items = [ApprovalItem.of(approval, bundle, caller) for approval in found[:limit]]
@@ -323,10 +319,3 @@ def _read_state(request: web.Request) -> ApprovalState:
         return ApprovalState(request.query.get("state", ApprovalState.PENDING))
     except ValueError:
         raise Problem(400, "PARAMETER_INVALID", f"`state` is one of: {', '.join(ApprovalState)}.") from None
-
-
-def _read_place(place: Any) -> UUID | None:
-    try:
-        return UUID(place) if isinstance(place, str) else None
-    except ValueError:
-        return None

@@ -1,16 +1,16 @@
 """Authors' routes: push a revision, look at revisions, put one in force. Operators' routes: take out of service and put back."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from aiohttp import web
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.api.cursors import read_cursor, read_limit, write_cursor
 from gateway.api.envelope import read_plain_request
 from gateway.api.problems import Problem, ProblemError, json_response
 from gateway.api.services import CALLER, SERVICES
+from gateway.api.shapes import Body, Time, read_timed_place
 from gateway.bundle.archive import unpack_files
 from gateway.domain.decision import PolicyFault
 from gateway.domain.ports import Kept, KeptRevision
@@ -20,24 +20,19 @@ MAX_PUSH_BYTES = 20 * 1024 * 1024
 """A bundle has at most 16 MiB of files; in JSON they are a little larger."""
 _MAX_FINDINGS = 100
 
-Time = Annotated[datetime, AfterValidator(lambda time: time.astimezone(UTC))]
 Revision = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Line = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Reason = Annotated[str, Field(min_length=3, max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Push(_Body):
+class Push(Body):
     """Body of ``POST /v1/bundles``: every file of the folder by its relative path, as text."""
 
     files: Annotated[dict[str, str], Field(min_length=1, max_length=2_000)]
     note: Line = ""
 
 
-class Activate(_Body):
+class Activate(Body):
     """Body of ``POST /v1/bundles/{revision}/activate`` and of ``POST /v1/bundles/active/rollback``."""
 
     replaces: Revision | None = None
@@ -87,7 +82,7 @@ class ActiveRevision(BaseModel):
     replaced: str | None
 
 
-class Restrict(_Body):
+class Restrict(Body):
     """Body of ``POST /v1/controls``: what to take out of service or put back, and why."""
 
     action: Literal["suspend", "resume", "disable", "enable", "freeze", "unfreeze"]
@@ -148,7 +143,7 @@ async def list_revisions(request: web.Request) -> web.Response:
     """One page of kept revisions, newest first."""
     tenant, limit = request[CALLER].tenant, read_limit(request)
     of_list = ("bundles",)
-    before = read_cursor(request, of_list, _read_place)
+    before = read_cursor(request, of_list, read_timed_place)
     found = await request.app[SERVICES].revision_store.list_revisions(tenant, before=before, limit=limit + 1)
     items = [RevisionItem.model_validate(each) for each in found[:limit]]
     following = None
@@ -250,14 +245,3 @@ def _refused(refused: RevisionRefused) -> Problem:
 
 def _fields(about: KeptRevision) -> dict[str, Any]:
     return {name: getattr(about, name) for name in RevisionItem.model_fields}
-
-
-def _read_place(place: Any) -> tuple[datetime, str] | None:
-    match place:
-        case [str(at), str(revision)] if "\0" not in revision:
-            try:
-                return datetime.fromisoformat(at), revision
-            except ValueError:
-                return None
-        case _:
-            return None

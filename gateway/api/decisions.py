@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import orjson
 from aiohttp import web
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from gateway.api.calls import read_id
@@ -13,6 +13,7 @@ from gateway.api.envelope import read_plain_request
 from gateway.api.log_queries import name_search, read_fields, read_search
 from gateway.api.problems import Problem, json_response
 from gateway.api.services import CALLER, SERVICES
+from gateway.api.shapes import Body
 from gateway.domain.drafts import reveal_draft
 from gateway.domain.ports import LogCounts, LogQuery, StoredRecord
 from gateway.domain.search import SEARCH_FIELDS, Pattern, Search
@@ -33,10 +34,8 @@ def _read_reason(text: str) -> str:
     return text
 
 
-class Reveal(BaseModel):
+class Reveal(Body):
     """Body of ``POST /v1/decisions/{decision_id}/reveal``: why somebody must see the payloads."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     reason: Annotated[
         str,

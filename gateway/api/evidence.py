@@ -7,12 +7,13 @@ from typing import Annotated
 from uuid import UUID
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from gateway.api.calls import read_id
 from gateway.api.envelope import read_plain_request
 from gateway.api.problems import Problem, json_response
 from gateway.api.services import CALLER, SERVICES
+from gateway.api.shapes import Body
 from gateway.domain.ports import NotCovered
 
 RETRY_S = 2
@@ -50,10 +51,8 @@ class LogState(BaseModel):
     """With `extends`: proof of RFC 6962 from the earlier size to this one, base64."""
 
 
-class Erase(BaseModel):
+class Erase(Body):
     """Body of ``POST /v1/log/erasures``: whose data, and why."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     subject: Annotated[str, Field(min_length=1, max_length=256)]
     reason: Annotated[str, Field(min_length=10, max_length=2000, pattern=r"^[^\x00-\x1f\x7f]*$", description="For the record.")]

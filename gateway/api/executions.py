@@ -4,12 +4,13 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from gateway.api.calls import read_id
 from gateway.api.envelope import read_plain_request
 from gateway.api.problems import Problem, json_response
 from gateway.api.services import CALLER, SERVICES, Services
+from gateway.api.shapes import Body
 from gateway.domain.answers import outcome_result
 from gateway.domain.call import CallNow
 from gateway.domain.catalogue import Bundle, Risk, Tool
@@ -21,10 +22,8 @@ from gateway.domain.reasons import ReasonCode
 from gateway.executors.client import read_report
 
 
-class Report(BaseModel):
+class Report(Body):
     """Body of ``POST /v1/executions/{execution_id}/result``: what came of it at the client."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     status: Annotated[
         Literal["ok", "no_match", "failed"], Field(description="It was done; it found nothing; it did not work and did nothing.")

@@ -1,11 +1,10 @@
 """Operators' routes: make keys, rotate them, end them. A key is shown once, in the answer that made it."""
 
-from datetime import UTC, datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 from uuid import UUID
 
 from aiohttp import web
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.api.calls import read_id
@@ -13,6 +12,7 @@ from gateway.api.cursors import read_cursor, read_limit, write_cursor
 from gateway.api.envelope import read_plain_request
 from gateway.api.problems import Problem, json_response
 from gateway.api.services import CALLER, SERVICES
+from gateway.api.shapes import Body, Time, read_id_place
 from gateway.domain.keys import KeyGrant
 from gateway.domain.principal import Role
 
@@ -20,15 +20,10 @@ LONGEST_LIFE_S = 366 * 24 * 3600.0
 ROTATION_S = 24 * 3600.0
 """How long a rotated key still opens, unless the request says otherwise."""
 
-Time = Annotated[datetime, AfterValidator(lambda time: time.astimezone(UTC))]
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\x21-\x7e]+$")]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class CreateKey(_Body):
+class CreateKey(Body):
     """Body of ``POST /v1/keys``. An agent's key names its agent, an approver's its person, any other has a label."""
 
     roles: Annotated[list[Annotated[Role, Field(strict=False)]], Field(min_length=1, max_length=len(Role))]
@@ -49,14 +44,14 @@ class CreateKey(_Body):
         return self
 
 
-class RotateKey(_Body):
+class RotateKey(Body):
     """Body of ``POST /v1/keys/{key_id}/rotate``."""
 
     overlap_s: Annotated[float, Field(ge=0, le=30 * 24 * 3600.0)] = ROTATION_S
     """Seconds that the old key still opens."""
 
 
-class RevokeKey(_Body):
+class RevokeKey(Body):
     """Body of ``POST /v1/keys/{key_id}/revoke``: empty."""
 
 
@@ -113,7 +108,7 @@ async def list_keys(request: web.Request) -> web.Response:
     """One page of keys, oldest first; never the keys themselves."""
     tenant, limit = request[CALLER].tenant, read_limit(request)
     of_list = ("keys",)
-    found = await request.app[SERVICES].keys.list_keys(tenant, after=read_cursor(request, of_list, _read_place), limit=limit + 1)
+    found = await request.app[SERVICES].keys.list_keys(tenant, after=read_cursor(request, of_list, read_id_place), limit=limit + 1)
     items = [KeyItem.model_validate(key) for key in found[:limit]]
     following = write_cursor(request, of_list, str(items[-1].key_id)) if len(found) > limit else None
     return json_response(KeyPage(items=items, next_cursor=following).model_dump(mode="json"))
@@ -163,10 +158,3 @@ def _read_key_id(request: web.Request) -> UUID:
 
 def _unknown() -> Problem:
     return Problem(404, "NOT_FOUND", "This tenant has no such key.")
-
-
-def _read_place(place: Any) -> UUID | None:
-    try:
-        return UUID(place) if isinstance(place, str) else None
-    except ValueError:
-        return None

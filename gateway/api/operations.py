@@ -1,6 +1,5 @@
 """Operators' routes: calls in a state, the end of a doubt, budgets."""
 
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self, TypeGuard
 from uuid import UUID
 
@@ -14,6 +13,7 @@ from gateway.api.cursors import read_cursor, read_limit, write_cursor
 from gateway.api.envelope import read_plain_request
 from gateway.api.problems import Problem, json_response
 from gateway.api.services import CALLER, SERVICES
+from gateway.api.shapes import Body, Time, read_id_place
 from gateway.domain.catalogue import MICRO, Replay
 from gateway.domain.decision import LedgerUnavailable
 from gateway.domain.outcome import CallState
@@ -22,7 +22,6 @@ from gateway.domain.ports import BudgetRow
 SHORTEST_EVIDENCE = 10
 LONGEST_EVIDENCE = 2_000
 
-Time = Annotated[datetime, AfterValidator(lambda time: time.astimezone(UTC))]
 Amount = Annotated[str, Field(pattern=r"^-?[0-9]+(\.[0-9]{1,6})?$")]
 """An exact decimal of the budget's unit."""
 
@@ -101,10 +100,8 @@ def _read_evidence(text: str) -> str:
     return text
 
 
-class Resolve(BaseModel):
+class Resolve(Body):
     """Body of ``POST /v1/calls/{decision_id}/resolve``: what a person found out, and from where."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     outcome: Literal["happened", "did_not_happen"]
     evidence: Annotated[
@@ -131,7 +128,7 @@ async def list_calls(request: web.Request) -> web.Response:
     of_list = ("calls", tenant, state.value)
     # One more than asked for tells whether there is a next page.
     found = await request.app[SERVICES].operations.list_calls(
-        tenant, state, after=read_cursor(request, of_list, _read_decision_id), limit=limit + 1
+        tenant, state, after=read_cursor(request, of_list, read_id_place), limit=limit + 1
     )
     items = [CallItem.model_validate(call) for call in found[:limit]]
     following = write_cursor(request, of_list, str(items[-1].decision_id)) if len(found) > limit else None
@@ -192,13 +189,6 @@ def _read_state(request: web.Request) -> CallState:
         return CallState(request.query.get("state", CallState.IN_DOUBT))
     except ValueError:
         raise Problem(400, "PARAMETER_INVALID", f"`state` is one of: {', '.join(CallState)}.") from None
-
-
-def _read_decision_id(place: Any) -> UUID | None:
-    try:
-        return UUID(place) if isinstance(place, str) else None
-    except ValueError:
-        return None
 
 
 def _read_budget_key(place: Any) -> tuple[str, str, str] | None:

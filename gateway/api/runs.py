@@ -14,6 +14,7 @@ from gateway.api.cursors import read_cursor, read_limit, write_cursor
 from gateway.api.envelope import RunRequest, read_run_request
 from gateway.api.problems import Problem, ProblemError, json_response
 from gateway.api.services import CALLER, SERVICES, Services
+from gateway.api.shapes import read_timed_place
 from gateway.api.sse import read_last_event_id, stream_run
 from gateway.domain.authority import find_scope
 from gateway.domain.decision import Overloaded
@@ -96,7 +97,7 @@ async def list_runs(request: web.Request) -> web.Response:
         raise Problem(400, "PARAMETER_INVALID", f"`state` is one of {', '.join(RunState)}.")
     state = RunState(text) if text is not None else None
     of_list = ("runs", caller.tenant, caller.name, state)
-    before = read_cursor(request, of_list, _read_place)
+    before = read_cursor(request, of_list, read_timed_place)
     found = await request.app[SERVICES].runs.find(caller.tenant, caller.name, state=state, before=before, limit=limit + 1)
     items = [_item(row) for row in found[:limit]]
     last = items[-1] if len(found) > limit else None
@@ -238,14 +239,6 @@ def _key(request: web.Request) -> RunKey:
         raise Problem(404, "NOT_FOUND", "That is no run id.")
     caller = request[CALLER]
     return RunKey(tenant=caller.tenant, agent=caller.name, run_id=run_id)
-
-
-def _read_place(place: Any) -> tuple[datetime, str] | None:
-    match place:
-        case [str(at), str(run_id)]:
-            return datetime.fromisoformat(at), run_id
-        case _:
-            return None
 
 
 def _overloaded() -> Problem:
