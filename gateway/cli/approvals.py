@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gateway.cli.http import GatewayHttp, path_segment, speaks_to_gateway
-from gateway.cli.pages import FORMATS, Items, cell, show_page
+from gateway.cli.pages import FORMATS, Items, draw_table, show_page
 from gateway.cli.terminal import WholeSentences, show, to_json
 from gateway.domain.approvals import ApprovalState
 from gateway.domain.visible import make_visible
@@ -123,14 +123,7 @@ def _read_json(text: str) -> Any:
 
 
 def _draw(items: Items) -> None:
-    from rich.table import Table  # noqa: PLC0415 - rich is loaded only by commands that draw
-
-    table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column, overflow="fold", no_wrap=column in ("requested_at", "approval_id", "expires_at"))
-    for item in items:
-        table.add_row(*(cell(item.get(column)) for column in _COLUMNS))
-    show(table)
+    draw_table(items, _COLUMNS, whole=("requested_at", "approval_id", "expires_at"))
 
 
 def _show(item: Mapping[str, Any], form: str) -> None:

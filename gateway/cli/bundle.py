@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from gateway.cli.http import CommandFailed, GatewayHttp, path_segment, speaks_to_gateway
-from gateway.cli.pages import FORMATS, Items, cell, show_page
-from gateway.cli.terminal import WholeSentences, printable, show, to_json
+from gateway.cli.pages import FORMATS, Items, cell, draw_table, show_page
+from gateway.cli.terminal import WholeSentences, printable, to_json
 
 _COLUMNS = ("active", "revision", "name", "pushed_at", "pushed_by", "activated_at", "activated_by", "note")
 _FORM = click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
@@ -171,20 +171,16 @@ def _tell(found: Mapping[str, Any], form: str, what: str) -> None:
 
 
 def _draw(items: Items) -> None:
-    from rich.table import Table  # noqa: PLC0415 - rich is loaded only by commands that draw
+    draw_table([_shown(item) for item in items], _COLUMNS, whole=("pushed_at", "activated_at"))
 
-    table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column, overflow="fold", no_wrap=column in ("pushed_at", "activated_at"))
-    for item in items:
-        shown = (
-            dict(item)
-            | {
-                "active": "●" if item["is_active"] else "",
-                "revision": str(item["revision"])[:19],  # as much as tells them apart; -o json has the whole
-                "pushed_at": str(item["pushed_at"])[:19],
-                "activated_at": str(item["activated_at"] or "")[:19],
-            }
-        )
-        table.add_row(*(cell(shown.get(column)) for column in _COLUMNS))
-    show(table)
+
+def _shown(item: Mapping[str, Any]) -> dict[str, Any]:
+    return (
+        dict(item)
+        | {
+            "active": "●" if item["is_active"] else "",
+            "revision": str(item["revision"])[:19],  # as much as tells them apart; -o json has the whole
+            "pushed_at": str(item["pushed_at"])[:19],
+            "activated_at": str(item["activated_at"] or "")[:19],
+        }
+    )

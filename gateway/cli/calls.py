@@ -3,8 +3,8 @@
 import click
 
 from gateway.cli.http import GatewayHttp, path_segment, speaks_to_gateway
-from gateway.cli.pages import FORMATS, Items, cell, show_page
-from gateway.cli.terminal import WholeSentences, printable, show, to_json
+from gateway.cli.pages import FORMATS, Items, draw_table, show_page
+from gateway.cli.terminal import WholeSentences, printable, to_json
 from gateway.domain.outcome import CallState
 
 _COLUMNS = ("admitted_at", "decision_id", "tool", "replay", "agent", "subject", "run_id", "attempts", "status", "reason_code")
@@ -67,11 +67,4 @@ def resolve_call(*, gateway: GatewayHttp, decision_id: str, outcome: str, eviden
 
 
 def _draw(items: Items) -> None:
-    from rich.table import Table  # noqa: PLC0415 - rich is loaded only by commands that draw
-
-    table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column, overflow="fold", no_wrap=column in ("admitted_at", "decision_id"))
-    for item in items:
-        table.add_row(*(cell(item.get(column)) for column in _COLUMNS))
-    show(table)
+    draw_table(items, _COLUMNS, whole=("admitted_at", "decision_id"))

@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from gateway.cli.http import GatewayHttp, speaks_to_gateway
-from gateway.cli.pages import FORMATS, Items, cell, show_page
-from gateway.cli.terminal import WholeSentences, show
+from gateway.cli.pages import FORMATS, Items, draw_table, show_page
+from gateway.cli.terminal import WholeSentences
 
 _COLUMNS = ("kind", "name", "reason", "restricted_by", "restricted_at")
 _REASON = click.option("--reason", required=True, help="Why, for the record: one line of 3 to 500 characters.")
@@ -53,11 +53,4 @@ _command("unfreeze", None, "Let the tenant's agents call again.", "in service")
 
 
 def _draw(items: Items) -> None:
-    from rich.table import Table  # noqa: PLC0415 - rich is loaded only by commands that draw
-
-    table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column, overflow="fold", no_wrap=column == "restricted_at")
-    for item in items:
-        table.add_row(*(cell(item.get(column)) for column in _COLUMNS))
-    show(table)
+    draw_table(items, _COLUMNS, whole=("restricted_at",))

@@ -2,7 +2,7 @@
 
 import functools
 import getpass
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -10,9 +10,9 @@ from uuid import UUID
 import click
 
 from gateway.cli.http import CommandFailed, ExitCode, GatewayHttp, connect, connection_options, exits_as_told, path_segment
-from gateway.cli.pages import FORMATS, Items, cell, show_page
+from gateway.cli.pages import FORMATS, Items, draw_table, show_page
 from gateway.cli.settings import EXIT_UNREACHABLE, database_options, describe_unreachable, fail, load_settings, run
-from gateway.cli.terminal import WholeSentences, printable, show, to_json
+from gateway.cli.terminal import WholeSentences, printable, to_json
 from gateway.domain.catalogue import parse_duration
 from gateway.domain.decision import LedgerUnavailable
 from gateway.domain.keys import KeyGrant
@@ -245,13 +245,9 @@ def _tell(made: dict[str, Any], form: str) -> None:
 
 
 def _draw(items: Items) -> None:
-    from rich.table import Table  # noqa: PLC0415 - rich is loaded only by commands that draw
+    draw_table([_shown(item) for item in items], _COLUMNS, whole=("key_id", "hint"))
 
-    table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column, overflow="fold", no_wrap=column in ("key_id", "hint"))
-    for item in items:
-        times = {name: str(item[name] or "")[:19] for name in ("created_at", "expires_at", "revoked_at")}
-        shown = dict(item) | times | {"live": "●" if item["is_live"] else "", "roles": ", ".join(item["roles"])}
-        table.add_row(*(cell(shown.get(column)) for column in _COLUMNS))
-    show(table)
+
+def _shown(item: Mapping[str, Any]) -> dict[str, Any]:
+    times = {name: str(item[name] or "")[:19] for name in ("created_at", "expires_at", "revoked_at")}
+    return dict(item) | times | {"live": "●" if item["is_live"] else "", "roles": ", ".join(item["roles"])}

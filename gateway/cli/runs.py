@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from gateway.cli.http import GatewayHttp, path_segment, speaks_to_gateway
-from gateway.cli.pages import FORMATS, Items, cell, show_page
+from gateway.cli.pages import FORMATS, Items, draw_table, show_page
 from gateway.cli.streams import follow_run
-from gateway.cli.terminal import WholeSentences, printable, printable_lines, show, to_json
+from gateway.cli.terminal import WholeSentences, printable, printable_lines, to_json
 
 _COLUMNS = ("started_at", "run_id", "state", "reason_code", "workflow", "on_behalf_of", "model", "rounds", "tokens")
 _STATES = click.Choice(["running", "answered", "failed", "cancelled"])
@@ -90,11 +90,4 @@ def _show(run: dict[str, Any], form: str) -> None:
 
 
 def _draw(items: Items) -> None:
-    from rich.table import Table  # noqa: PLC0415 - rich is loaded only by commands that draw
-
-    table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column, overflow="fold", no_wrap=column in ("started_at", "run_id"))
-    for item in items:
-        table.add_row(*(cell(item.get(column)) for column in _COLUMNS))
-    show(table)
+    draw_table(items, _COLUMNS, whole=("started_at", "run_id"))
