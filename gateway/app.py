@@ -14,10 +14,11 @@ import structlog
 from aiohttp import web
 from uuid_utils.compat import uuid7
 
+from gateway import bundle as bundle_checks
 from gateway.api.server import create_app
 from gateway.api.services import Services
 from gateway.authoring import TestReport, test_folder
-from gateway.bundle import CheckedBundle, Evaluate, Report, check_bundle, check_folder, load_files
+from gateway.bundle import CheckedBundle, Evaluate, Report, check_folder
 from gateway.domain.catalogue import Budget, Bundle, Execute
 from gateway.domain.decision import GatewayFault
 from gateway.domain.ports import KeyStore, PolicyEngine
@@ -128,10 +129,7 @@ async def test_policies(folder: Path, *, only: re.Pattern[str], with_coverage: b
 
 async def check_files(files: Mapping[str, bytes]) -> Report:
     """The same checks of files that came another way than from a folder."""
-    loaded = await asyncio.to_thread(load_files, files)
-    if isinstance(loaded, list):
-        return Report(checked=None, findings=tuple(loaded))
-    return await check_bundle(loaded, open_evaluator=open_evaluator, run_tests=run_tests)
+    return await bundle_checks.check_files(files, open_evaluator=open_evaluator, run_tests=run_tests)
 
 
 @asynccontextmanager

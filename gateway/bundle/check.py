@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.bundle.case_runs import Evaluate, run_cases
-from gateway.bundle.load import CheckedBundle, load_bundle
+from gateway.bundle.load import CheckedBundle, load_bundle, load_files
 from gateway.domain.catalogue import Bundle, PolicySet
 from gateway.domain.decision import PolicyFault
 from gateway.domain.findings import Finding
@@ -49,7 +49,16 @@ class Report:
 
 async def check_folder(folder: Path, *, open_evaluator: OpenEvaluator, run_tests: RunTests) -> Report:
     """Load a folder and, where that passes, run its tests and cases."""
-    loaded = await asyncio.to_thread(load_bundle, folder)
+    return await _check(lambda: load_bundle(folder), open_evaluator, run_tests)
+
+
+async def check_files(files: Mapping[str, bytes], *, open_evaluator: OpenEvaluator, run_tests: RunTests) -> Report:
+    """The same checks of files that came another way than from a folder: relative path -> bytes."""
+    return await _check(lambda: load_files(files), open_evaluator, run_tests)
+
+
+async def _check(load: Callable[[], CheckedBundle | list[Finding]], open_evaluator: OpenEvaluator, run_tests: RunTests) -> Report:
+    loaded = await asyncio.to_thread(load)
     if isinstance(loaded, list):
         return Report(checked=None, findings=tuple(loaded))
     return await check_bundle(loaded, open_evaluator=open_evaluator, run_tests=run_tests)

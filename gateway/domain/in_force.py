@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+from uuid import UUID
 
 from gateway.domain.catalogue import Bundle
 from gateway.domain.reasons import ReasonCode
@@ -18,7 +19,7 @@ class Controls:
     suspended_agents: frozenset[str] = frozenset()
     disabled_tools: frozenset[str] = frozenset()
     is_frozen: bool = False
-    revoked_keys: frozenset[str] = frozenset()
+    revoked_keys: frozenset[UUID] = frozenset()
     """Keys that were revoked lately: calls that came in with one before are not admitted after."""
 
     @classmethod
@@ -28,7 +29,7 @@ class Controls:
             suspended_agents=restrictions.get("agent", frozenset()),
             disabled_tools=restrictions.get("tool", frozenset()),
             is_frozen=bool(restrictions.get("tenant")),
-            revoked_keys=restrictions.get("key", frozenset()),
+            revoked_keys=frozenset(map(UUID, restrictions.get("key", ()))),
         )
 
     def stopped(self, agent: str) -> ReasonCode | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.domain.decision import GatewayFault
+from gateway.domain.ports import StoredRecord
 from gateway.domain.record import leaf_hash
 from gateway.evidence.note import Checkpoint, NoteRefused, PublicKey, Signer
 from gateway.evidence.tree import STORED_EVERY, Node, Tree, fold_level
@@ -43,15 +44,6 @@ class Place(Protocol):
     async def append(self, origin: str, note: str, *, size: int, after: str | None) -> None:
         """Publish `note` (of a log of `size` records), only if `after` is still the last one. Raises PlaceUnavailable."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoredRecord:
-    """A record as it stands in the database."""
-
-    position: int
-    body: bytes
-    leaf: bytes
 
 
 @dataclass(frozen=True, kw_only=True)

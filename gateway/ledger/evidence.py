@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from itertools import chain
 from uuid import UUID
 
-from gateway.domain.ports import LogCheckpoint, NotCovered, RecordProof
-from gateway.evidence.signing import KeptTree, StoredRecord
+from gateway.domain.ports import LogCheckpoint, NotCovered, RecordProof, StoredRecord
+from gateway.evidence.signing import KeptTree
 from gateway.evidence.tree import STORED_EVERY, Node, Tree, consistency_path, fold_level, fold_path, inclusion_path, nodes_between
 from gateway.ledger.database import Connection, Database, Statements
 

@@ -13,8 +13,6 @@ from gateway.ledger.database import Connection, Database, Rollback, Row
 from gateway.ledger.log import Entry, append_records
 from gateway.ledger.tenants import ensure_tenant
 
-_FAMILY = "family"
-
 
 class PostgresKeys:
     """Implements the port `KeyStore`."""
@@ -47,11 +45,11 @@ class PostgresKeys:
                     raise Rollback("UNKNOWN")
                 if not row["is_live"]:
                     raise Rollback("NOT_LIVE")
-                if await connection.fetchval(self._sql["count_live_keys"], tenant, row[_FAMILY]) >= MAX_LIVE_KEYS:
+                if await connection.fetchval(self._sql["count_live_keys"], tenant, row["family"]) >= MAX_LIVE_KEYS:
                     raise Rollback("TWO_LIVE_KEYS")
                 grant = _grant(tenant, row)
                 made = MadeKey(key_id=new_id, key=make_key(grant.roles))
-                await self._insert(connection, grant, made, row[_FAMILY], row["ttl_s"], by)
+                await self._insert(connection, grant, made, row["family"], row["ttl_s"], by)
                 await connection.execute(self._sql["expire_key"], tenant, key_id, overlap_s)
                 await self._record(connection, grant, record_id, new_id, "rotated", by, before=key_id)
         except Rollback as stop:

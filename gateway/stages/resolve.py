@@ -14,7 +14,7 @@ class Resolve:
 
     async def __call__(self, call: Recalled) -> Resolved | Refusal:
         """Look names up in the call's bundle."""
-        if str(call.caller.key_id) in call.controls.revoked_keys:
+        if call.caller.key_id in call.controls.revoked_keys:
             return Refusal(reason_code=ReasonCode.AGENT_SUSPENDED, detail="its key was revoked meanwhile")
         scope = find_scope(call.bundle, call.caller.name, call.workflow_name, call.on_behalf_of, controls=call.controls)
         if isinstance(scope, ReasonCode):
